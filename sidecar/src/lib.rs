@@ -1,0 +1,3 @@
+//! The waiter: what runs inside a gated pod.
+
+pub mod contract;

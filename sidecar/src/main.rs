@@ -1,0 +1,3 @@
+//! The `waiter` binary.
+
+fn main() {}

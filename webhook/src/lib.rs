@@ -1,0 +1,3 @@
+//! Admission webhook and confirmer.
+
+pub mod metrics;

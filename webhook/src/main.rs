@@ -1,0 +1,3 @@
+//! The `prestop-gate` binary.
+
+fn main() {}
