@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 /// Version of both wire protocols (socket and HTTPS); raised only when an older peer could misread us.
 pub const PROTOCOL: u32 = 1;
 
-/// Namespace, Deployment and ServiceAccount of prestop-gate itself.
+/// Namespace, Deployment and `ServiceAccount` of prestop-gate itself.
 pub const NAMESPACE: &str = "prestop-gate";
 /// Service of the admission webhook.
 pub const WEBHOOK_SERVICE: &str = "prestop-gate-webhook";
@@ -72,7 +72,7 @@ pub const TOKEN_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount/toke
 pub const TOKEN_AUDIENCE: &str = "prestop-gate.dev";
 /// Life of the waiter's token in seconds: the kubelet refreshes at 80 %, so ≥ 4.8 h are always left.
 pub const TOKEN_EXPIRATION_SECONDS: u32 = 86_400;
-/// Environment variable: comma list of `host:port` of the confirmer, ClusterIP first, then the DNS name.
+/// Environment variable: comma list of `host:port` of the confirmer, `ClusterIP` first, then the DNS name.
 pub const ENV_CONFIRMER: &str = "PRESTOP_GATE_CONFIRMER";
 /// Environment variable: the confirmer's CA certificates, PEM.
 pub const ENV_CA: &str = "PRESTOP_GATE_CA";
@@ -127,7 +127,11 @@ pub mod flag {
 
 /// A duration as an argument: decimal seconds.
 pub fn format_seconds(duration: Duration) -> String {
-    if duration.subsec_nanos() == 0 { duration.as_secs().to_string() } else { duration.as_secs_f64().to_string() }
+    if duration.subsec_nanos() == 0 {
+        duration.as_secs().to_string()
+    } else {
+        duration.as_secs_f64().to_string()
+    }
 }
 
 /// Reads what [`format_seconds`] wrote.
