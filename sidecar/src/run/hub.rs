@@ -10,7 +10,7 @@ use super::backoff::Backoff;
 use super::confirmer::{Client, Error};
 use super::socket::Event;
 use crate::contract::{
-    GoFile, HOLD_PATH, HOLD_TURN, HoldParams, HoldRequest, HoldResponse, ReleaseReason,
+    GoFile, HOLD_PATH, HOLD_TURN, HoldParams, HoldRequest, HoldResponse, ReleaseReason, Verdict,
     WaiterMessage,
 };
 use crate::paths::Paths;
@@ -155,7 +155,7 @@ impl Hub {
         match outcome {
             Ok(answer) => {
                 self.asking.backoff.succeeded();
-                if answer.awaiting != self.awaiting {
+                if answer.verdict == Verdict::Hold && answer.awaiting != self.awaiting {
                     log::line(format_args!(
                         "Awaiting {:?} seconds_left={:.0}",
                         answer.awaiting, answer.seconds_left
