@@ -27,13 +27,13 @@ pub(crate) fn names(key_id: &str) -> Vec<String> {
 }
 
 /// Authorities hold for 9,000 s (150 min), leaves for 900 s (15 min; and 90 s before they are issued).
-pub(crate) const POLICY: Policy<'static> = Policy {
+pub(crate) const POLICY: Policy = Policy {
     common_name: "test authority",
     lives: Lives {
         authority: Duration::from_mins(150),
         leaf: Duration::from_mins(15),
     },
-    names: &names,
+    names,
 };
 
 pub(crate) fn mk_identity(seconds: u64) -> Identity {

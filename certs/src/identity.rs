@@ -82,7 +82,7 @@ impl Identity {
     ///
     /// # Errors
     /// See [`Authority::create`] and [`Authority::issue_leaf`].
-    pub fn create(policy: &crate::Policy<'_>, now: SystemTime) -> Result<Self, authority::Error> {
+    pub fn create(policy: &crate::Policy, now: SystemTime) -> Result<Self, authority::Error> {
         let authority = Authority::create(policy.common_name, policy.lives.authority, now)?;
         Ok(Self {
             leaf: authority.issue_leaf(
@@ -102,7 +102,7 @@ impl Identity {
     /// The first thing found wrong.
     pub fn verify(
         &self,
-        names: &dyn Fn(&str) -> Vec<String>,
+        names: fn(&str) -> Vec<String>,
         now: SystemTime,
     ) -> Result<Verified, Error> {
         let authority = Authority::from_pem(&self.authority).map_err(Error::Authority)?;

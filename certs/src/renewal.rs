@@ -31,23 +31,14 @@ impl Default for Lives {
 }
 
 /// What an identity must look like.
-#[derive(Clone, Copy)]
-pub struct Policy<'a> {
+#[derive(Debug, Clone, Copy)]
+pub struct Policy {
     /// Common name of a new authority.
-    pub common_name: &'a str,
+    pub common_name: &'static str,
     /// How long new certificates hold.
     pub lives: Lives,
     /// The leaf's DNS names; gets the authority's key identifier.
-    pub names: &'a dyn Fn(&str) -> Vec<String>,
-}
-
-impl std::fmt::Debug for Policy<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Policy")
-            .field("common_name", &self.common_name)
-            .field("lives", &self.lives)
-            .finish_non_exhaustive()
-    }
+    pub names: fn(&str) -> Vec<String>,
 }
 
 /// Why an identity is to be written.
@@ -77,7 +68,7 @@ pub struct Plan {
 pub fn plan(
     found: Option<&Identity>,
     held: Option<&Identity>,
-    policy: &Policy<'_>,
+    policy: &Policy,
     now: SystemTime,
 ) -> Result<Plan, authority::Error> {
     let cause = match found.map(|identity| (identity, identity.verify(policy.names, now))) {
@@ -116,7 +107,7 @@ pub fn plan(
 }
 
 /// Whether a new leaf is due and would last longer: near the authority's end it wouldn't, and would be due at once again.
-fn is_due(verified: &Verified, policy: &Policy<'_>, now: SystemTime) -> bool {
+fn is_due(verified: &Verified, policy: &Policy, now: SystemTime) -> bool {
     let end = now
         .checked_add(policy.lives.leaf)
         .map_or(verified.authority.not_after, |end| {
@@ -136,7 +127,7 @@ fn usable_authority(identity: &Identity, now: SystemTime) -> Option<Authority> {
 fn with_new_leaf(
     identity: &Identity,
     authority: &Authority,
-    policy: &Policy<'_>,
+    policy: &Policy,
     now: SystemTime,
 ) -> Result<Identity, authority::Error> {
     let readable =

@@ -5,12 +5,12 @@ use super::*;
 use crate::fixture::{POLICY, at, mk_identity, names};
 
 fn refusal(identity: &Identity, seconds: u64) -> Error {
-    identity.verify(&names, at(seconds)).unwrap_err()
+    identity.verify(names, at(seconds)).unwrap_err()
 }
 
 #[test]
 fn new_identity_verifies_for_each_of_its_names() {
-    let verified = mk_identity(0).verify(&names, at(0)).unwrap();
+    let verified = mk_identity(0).verify(names, at(0)).unwrap();
     assert_eq!(
         verified.key_id.len(),
         40,
@@ -66,7 +66,7 @@ fn keys_must_belong_to_their_certificates() {
 #[test]
 fn time_decides() {
     let identity = mk_identity(0);
-    assert!(identity.verify(&names, at(900)).is_ok());
+    assert!(identity.verify(names, at(900)).is_ok());
     assert!(
         matches!(refusal(&identity, 901), Error::Chain(_)),
         "the leaf has expired"
@@ -74,7 +74,7 @@ fn time_decides() {
     assert!(matches!(refusal(&identity, 9_001), Error::AuthorityExpired));
     let early = at(0) - std::time::Duration::from_secs(91);
     assert!(
-        matches!(identity.verify(&names, early).unwrap_err(), Error::Chain(_)),
+        matches!(identity.verify(names, early).unwrap_err(), Error::Chain(_)),
         "the leaf hasn't begun"
     );
 }
@@ -82,7 +82,7 @@ fn time_decides() {
 #[test]
 fn missing_name_is_told() {
     let more = |key_id: &str| [names(key_id), vec!["other.test.svc".to_owned()]].concat();
-    let error = mk_identity(0).verify(&more, at(0)).unwrap_err();
+    let error = mk_identity(0).verify(more, at(0)).unwrap_err();
     assert_eq!(
         error.to_string(),
         r#"failed to find the name "other.test.svc" in the leaf"#
@@ -135,7 +135,7 @@ fn previous_authority_is_trusted_too() {
         previous_authority: Some(before.authority.cert.clone()),
         ..mk_identity(1)
     };
-    let trust = now.verify(&names, at(1)).unwrap().trust_pem;
+    let trust = now.verify(names, at(1)).unwrap().trust_pem;
     let roots: Vec<_> = CertificateDer::pem_slice_iter(trust.as_bytes())
         .collect::<Result<_, _>>()
         .unwrap();
@@ -211,7 +211,7 @@ fn leaf_ends_with_its_authority() {
         previous_authority: None,
     };
     assert_eq!(
-        identity.verify(&names, at(8_500)).unwrap().leaf.not_after,
+        identity.verify(names, at(8_500)).unwrap().leaf.not_after,
         at(9_000)
     );
 }

@@ -4,7 +4,7 @@ use crate::fixture::{POLICY, at, mk_identity, names};
 /// The plan's write must be one that a client accepts; whether authority and leaf are the same as before.
 fn written(plan: &Plan, before: &Identity, seconds: u64) -> (bool, bool) {
     let (identity, _) = plan.write.as_ref().unwrap();
-    identity.verify(&names, at(seconds)).unwrap();
+    identity.verify(names, at(seconds)).unwrap();
     (
         identity.authority == before.authority,
         identity.leaf == before.leaf,
@@ -27,7 +27,7 @@ fn nothing_stored_and_nothing_held_makes_a_new_identity() {
     let (identity, cause) = plan.write.unwrap();
     assert!(plan.serve.is_none(), "what isn't stored yet isn't served");
     assert!(matches!(cause, Cause::Missing));
-    identity.verify(&names, at(0)).unwrap();
+    identity.verify(names, at(0)).unwrap();
 }
 
 #[test]
@@ -78,7 +78,7 @@ fn leaf_is_not_renewed_when_its_authority_allows_no_longer_one() {
     let identity = mk_identity(0);
     let (last, _) = decide(Some(&identity), None, 8_500).write.unwrap();
     assert_eq!(
-        last.verify(&names, at(8_500)).unwrap().leaf.not_after,
+        last.verify(names, at(8_500)).unwrap().leaf.not_after,
         at(9_000)
     );
     let plan = decide(Some(&last), None, 8_990);
@@ -127,7 +127,7 @@ fn broken_leaf_is_issued_anew_under_the_stored_authority() {
 fn leaf_without_a_wanted_name_is_issued_anew() {
     let identity = mk_identity(0);
     let policy = Policy {
-        names: &|_| vec!["other.test.svc".to_owned()],
+        names: |_| vec!["other.test.svc".to_owned()],
         ..POLICY
     };
     let plan = plan(Some(&identity), None, &policy, at(1)).unwrap();
@@ -146,7 +146,7 @@ fn previous_authority_outlives_renewals_unless_it_is_broken() {
     identity.previous_authority = Some("garbage".to_owned());
     let (repaired, _) = decide(Some(&identity), None, 1).write.unwrap();
     assert_eq!(repaired.previous_authority, None);
-    repaired.verify(&names, at(1)).unwrap();
+    repaired.verify(names, at(1)).unwrap();
 }
 
 #[test]

@@ -3,7 +3,7 @@ use crate::Identity;
 use crate::fixture::{at, handshake, mk_identity, names};
 
 fn mk_verified(seconds: u64) -> Verified {
-    mk_identity(seconds).verify(&names, at(seconds)).unwrap()
+    mk_identity(seconds).verify(names, at(seconds)).unwrap()
 }
 
 fn leaf(verified: &Verified) -> rustls::pki_types::CertificateDer<'static> {
@@ -48,11 +48,11 @@ fn next_handshake_sees_each_of_two_renewals() {
     let resolver = Arc::new(Resolver::new());
     let identity = mk_identity(0);
     let mut seen = Vec::new();
-    let trust_pem = identity.verify(&names, at(0)).unwrap().trust_pem;
+    let trust_pem = identity.verify(names, at(0)).unwrap().trust_pem;
     let mut identity = identity;
     for seconds in [0, 600, 1_200] {
         identity = renewed(identity, seconds);
-        resolver.serve(&[&identity.verify(&names, at(seconds)).unwrap()]);
+        resolver.serve(&[&identity.verify(names, at(seconds)).unwrap()]);
         seen.push(handshake(&resolver, &trust_pem, "gate.test.svc", seconds).unwrap());
     }
     assert_eq!(seen.len(), 3);
