@@ -1,3 +1,5 @@
 //! Admission webhook and confirmer.
 
+pub mod admission;
+pub mod inject;
 pub mod metrics;
