@@ -18,6 +18,7 @@ pub mod cluster;
 pub mod control;
 pub mod control_plane;
 pub mod images;
+pub mod lab;
 pub mod layout;
 pub mod logs;
 pub mod namespace;
