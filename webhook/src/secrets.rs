@@ -37,6 +37,10 @@ const ROUND_LIMIT: Duration = Duration::from_secs(30);
 /// First pause after a failed round; it doubles up to the time between checks.
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 
+/// Shortest time between two writes of ours: replicas whose clocks differ by more than a leaf's life would undo each
+/// other's work as fast as they see it.
+const WRITE_PAUSE: Duration = Duration::from_secs(10);
+
 /// Tells the time; tests let it jump.
 pub type Clock = Arc<dyn Fn() -> SystemTime + Send + Sync>;
 
@@ -127,6 +131,8 @@ enum Error {
     Api(#[from] kube::Error),
     #[error("failed to write the Secret: it was changed {ATTEMPTS} times meanwhile")]
     Contended,
+    #[error("failed to write the Secret: the last write is less than {WRITE_PAUSE:?} ago")]
+    TooSoon,
     #[error("failed to look after the Secret within {ROUND_LIMIT:?}")]
     TimedOut,
 }
@@ -144,6 +150,8 @@ pub struct Keeper {
     found: Option<Secret>,
     /// What is being served.
     held: Option<Identity>,
+    /// When we last wrote.
+    written: Option<Instant>,
 }
 
 impl std::fmt::Debug for Keeper {
@@ -173,6 +181,7 @@ impl Keeper {
             trust: watch::Sender::new(None),
             found: None,
             held: None,
+            written: None,
         }
     }
 
@@ -291,6 +300,12 @@ impl Keeper {
 
     /// Stores an identity if what is stored is still what we decided on; otherwise reads what is stored now.
     async fn write(&mut self, identity: &Identity, cause: &Cause) -> Result<(), Error> {
+        if self
+            .written
+            .is_some_and(|written| written.elapsed() < WRITE_PAUSE)
+        {
+            return Err(Error::TooSoon);
+        }
         match cause {
             Cause::Missing if self.held.is_some() => warn!("The Secret is gone, restoring it"),
             Cause::Missing => info!("Creating the Secret"),
@@ -315,6 +330,7 @@ impl Keeper {
                     .get_or_create(&[("secret", self.spec.secret)])
                     .inc();
                 self.found = Some(secret);
+                self.written = Some(Instant::now());
             }
             Err(kube::Error::Api(status))
                 if status.is_conflict() || status.is_already_exists() || status.is_not_found() =>

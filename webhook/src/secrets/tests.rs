@@ -4,8 +4,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use http::Method;
 use k8s_openapi::ByteString;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::time_provider::TimeProvider;
+use rustls::{ClientConfig, RootCertStore};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
+use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use super::*;
 use crate::fake_api::FakeApi;
@@ -91,12 +96,48 @@ impl Replica {
         panic!("only {:?} within an hour", self.api.writes());
     }
 
+    /// The leaf that a waiter gets which trusts `trust`, by a handshake in memory at the replica's time.
+    async fn shown_leaf(&self, trust: &Trust) -> CertificateDer<'static> {
+        let mut roots = RootCertStore::empty();
+        roots
+            .add(CertificateDer::from_pem_slice(trust.ca_pem.as_bytes()).unwrap())
+            .unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let clock = Arc::new(ClientClock(self.begun));
+        let config = ClientConfig::builder_with_details(provider, clock)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let name = ServerName::try_from(contract::server_name(&trust.key_id)).unwrap();
+        let (ours, theirs) = tokio::io::duplex(64 * 1024);
+        let server = TlsAcceptor::from(crate::server::tls_config(self.resolver.clone()));
+        let client = TlsConnector::from(Arc::new(config));
+        let (client, _server) = tokio::join!(client.connect(name, ours), server.accept(theirs));
+        client.unwrap().get_ref().1.peer_certificates().unwrap()[0]
+            .clone()
+            .into_owned()
+    }
+
     fn served_until(&self) -> f64 {
         let labels = [("secret", NAME), ("kind", "leaf")];
         self.metrics
             .certificate_not_after_seconds
             .get_or_create(&labels)
             .get()
+    }
+}
+
+/// The wall clock of a client, which goes with the test's time.
+#[derive(Debug)]
+struct ClientClock(Instant);
+
+impl TimeProvider for ClientClock {
+    fn current_time(&self) -> Option<UnixTime> {
+        let now = wall_clock(self.0.elapsed().as_secs());
+        now.duration_since(SystemTime::UNIX_EPOCH)
+            .ok()
+            .map(UnixTime::since_unix_epoch)
     }
 }
 
@@ -126,6 +167,14 @@ fn store(api: &FakeApi, identity: &Identity) {
 
 fn stored_identity(api: &FakeApi) -> Identity {
     stored::read(&serde_json::from_value(api.object(SECRETS, NAME).unwrap()).unwrap())
+}
+
+/// Whether the Secret was read by itself, beside the watch.
+fn was_read_again(api: &FakeApi) -> bool {
+    let path = format!("{SECRETS}/{NAME}");
+    api.calls()
+        .iter()
+        .any(|call| call.method == Method::GET && call.path == path)
 }
 
 fn methods(writes: &[(Method, Value)]) -> Vec<&str> {
@@ -202,6 +251,7 @@ async fn replica_that_is_second_to_create_serves_what_the_first_stored() {
         ["POST"],
         "one refused attempt and nothing after it"
     );
+    assert!(was_read_again(&api));
     assert_eq!(stored_identity(&api), first);
     let issued = replica
         .metrics
@@ -297,6 +347,7 @@ async fn replica_that_is_second_to_renew_serves_what_the_first_stored() {
         ["PUT"],
         "one refused attempt and nothing after it"
     );
+    assert!(was_read_again(&api));
     assert_eq!(stored_identity(&api), theirs);
     assert_eq!(
         replica.served_until().to_string(),
@@ -378,6 +429,23 @@ async fn refused_write_is_tried_again_with_growing_pauses() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn nothing_is_written_before_it_is_known_what_is_stored() {
+    let api = FakeApi::default();
+    let before = mk_identity(0);
+    store(&api, &before);
+    for _ in 0..10 {
+        api.fail_next(Method::GET, 500, "InternalError");
+    }
+    let mut replica = Replica::start(&api);
+    replica.ready().await;
+    assert!(
+        replica.begun.elapsed() > 2 * CHECK_EVERY,
+        "or this test shows nothing"
+    );
+    assert!(api.writes().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
 async fn api_server_that_is_down_costs_nothing_that_is_served() {
     let api = FakeApi::default();
     store(&api, &mk_identity(0));
@@ -408,6 +476,44 @@ async fn jump_of_the_clock_past_the_leafs_end_is_seen_at_the_next_check() {
     let after = stored_identity(&api);
     assert_eq!(after.authority, before.authority);
     after.verify(CONFIRMER.names, wall_clock(20_000)).unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_of_two_renewals_is_seen_by_the_next_handshake() {
+    let api = FakeApi::default();
+    let mut replica = Replica::start(&api);
+    let trust = replica.ready().await;
+    let mut leaves = vec![replica.shown_leaf(&trust).await];
+    for renewals in [1, 2] {
+        replica.writes(1 + renewals).await;
+        let stored = stored_identity(&api).leaf.cert;
+        let shown = replica.shown_leaf(&trust).await;
+        assert_eq!(
+            shown,
+            CertificateDer::from_pem_slice(stored.as_bytes()).unwrap()
+        );
+        leaves.push(shown);
+    }
+    leaves.dedup();
+    assert_eq!(leaves.len(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn replicas_whose_clocks_disagree_do_not_write_as_fast_as_they_can() {
+    let api = FakeApi::default();
+    let mut replicas = [Replica::start(&api), Replica::start(&api)];
+    for replica in &mut replicas {
+        replica.ready().await;
+    }
+    replicas[1].jump.store(20_000, Ordering::Relaxed);
+    let minutes = 10;
+    tokio::time::sleep(Duration::from_mins(minutes)).await;
+    let writes = api.writes().len() as u64;
+    assert!(writes > 10, "or this test shows nothing");
+    assert!(
+        writes <= 2 * minutes * 60 / WRITE_PAUSE.as_secs(),
+        "{writes}"
+    );
 }
 
 #[tokio::test(start_paused = true)]

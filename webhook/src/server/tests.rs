@@ -12,7 +12,7 @@ use hyper::client::conn::http1::SendRequest;
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
+use rustls::{ClientConfig, HandshakeKind, RootCertStore, SupportedProtocolVersion};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
@@ -87,47 +87,51 @@ struct Client {
     requests: SendRequest<Body>,
     ended: JoinHandle<hyper::Result<()>>,
     leaf: CertificateDer<'static>,
+    handshake: Option<HandshakeKind>,
+}
+
+/// A client that trusts the served authority, and that would rather speak HTTP/2.
+fn client_config(
+    served: &Served,
+    versions: &[&'static SupportedProtocolVersion],
+) -> Arc<ClientConfig> {
+    let mut roots = RootCertStore::empty();
+    for root in CertificateDer::pem_slice_iter(verify(&served.identity).trust_pem.as_bytes()) {
+        roots.add(root.unwrap()).unwrap();
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(versions)
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Arc::new(config)
 }
 
 impl Client {
     async fn connect(served: &Served) -> io::Result<Self> {
-        Self::connect_with(served, rustls::ALL_VERSIONS).await
+        Self::connect_as(served, client_config(served, rustls::ALL_VERSIONS)).await
     }
 
-    async fn connect_with(
-        served: &Served,
-        versions: &[&'static rustls::SupportedProtocolVersion],
-    ) -> io::Result<Self> {
-        let mut roots = RootCertStore::empty();
-        for root in CertificateDer::pem_slice_iter(verify(&served.identity).trust_pem.as_bytes()) {
-            roots
-                .add(root.map_err(io::Error::other)?)
-                .map_err(io::Error::other)?;
-        }
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let mut config = ClientConfig::builder_with_provider(provider)
-            .with_protocol_versions(versions)
-            .map_err(io::Error::other)?
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    async fn connect_as(served: &Served, config: Arc<ClientConfig>) -> io::Result<Self> {
         let stream = TcpStream::connect(served.address).await?;
         let name = ServerName::try_from(NAME).map_err(io::Error::other)?;
-        let stream = TlsConnector::from(Arc::new(config))
-            .connect(name, stream)
-            .await?;
+        let stream = TlsConnector::from(config).connect(name, stream).await?;
         let tls = stream.get_ref().1;
         assert_eq!(tls.alpn_protocol(), Some(b"http/1.1".as_slice()));
-        let leaf = tls.peer_certificates().unwrap_or_default()[0]
-            .clone()
-            .into_owned();
-        let (requests, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
-            .await
-            .map_err(io::Error::other)?;
+        let (leaf, handshake) = (
+            tls.peer_certificates().unwrap_or_default()[0].clone(),
+            tls.handshake_kind(),
+        );
+        let leaf = leaf.into_owned();
+        let connection = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
+        let (requests, connection) = connection.map_err(io::Error::other)?;
         Ok(Self {
             requests,
             ended: tokio::spawn(connection),
             leaf,
+            handshake,
         })
     }
 
@@ -181,11 +185,16 @@ async fn each_of_two_rotations_is_seen_by_the_next_handshake_on_the_same_socket(
 }
 
 #[tokio::test]
-async fn both_tls_versions_are_served() {
+async fn both_tls_versions_are_served_and_no_session_is_resumed() {
     let served = serve(Limits::WEBHOOK);
     for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
-        let mut client = Client::connect_with(&served, &[version]).await.unwrap();
-        assert_eq!(client.get("/").await.unwrap(), "quick");
+        let config = client_config(&served, &[version]);
+        for _ in 0..2 {
+            let client = Client::connect_as(&served, Arc::clone(&config)).await;
+            let mut client = client.unwrap();
+            assert_eq!(client.get("/").await.unwrap(), "quick");
+            assert_eq!(client.handshake, Some(HandshakeKind::Full));
+        }
     }
 }
 
