@@ -30,7 +30,7 @@ const LOG_PATIENCE: Duration = Duration::from_secs(5);
 /// Server slots in the load balancer: the replicas, those that linger, and room.
 const SLOTS: usize = 32;
 /// A load that left later than this was not the one that was planned.
-const LATENESS_LIMIT_SECONDS: f64 = 0.5;
+const LATENESS_LIMIT_SECONDS: f64 = 1.0;
 
 /// What all trials of a run have in common.
 #[derive(Debug, Clone)]
