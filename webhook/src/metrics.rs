@@ -28,7 +28,8 @@ pub struct Metrics {
     /// Seconds from the first hook's hello to the release, by reason.
     pub hold_seconds: SecondsByLabel,
     /// Expiry of each served certificate and its CA, Unix seconds, by secret and kind.
-    pub certificate_not_after_seconds: Family<[(&'static str, &'static str); 2], Gauge<f64, AtomicU64>>,
+    pub certificate_not_after_seconds:
+        Family<[(&'static str, &'static str); 2], Gauge<f64, AtomicU64>>,
     /// Certificates issued by this replica, by secret.
     pub certificates_issued: Family<Label, Counter>,
     registry: std::sync::Arc<Registry>,
@@ -39,15 +40,35 @@ impl Metrics {
     pub fn new() -> Self {
         let mut registry = Registry::with_prefix("prestop_gate");
         let injections = Family::default();
-        registry.register("injections", "Admission reviews by outcome", injections.clone());
-        let review_seconds = Histogram::new([0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.05, 0.25, 1.0]);
-        registry.register_with_unit("review", "Time spent on an admission review", Unit::Seconds, review_seconds.clone());
+        registry.register(
+            "injections",
+            "Admission reviews by outcome",
+            injections.clone(),
+        );
+        let review_seconds = Histogram::new([
+            0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.05, 0.25, 1.0,
+        ]);
+        registry.register_with_unit(
+            "review",
+            "Time spent on an admission review",
+            Unit::Seconds,
+            review_seconds.clone(),
+        );
         let hellos = Family::default();
         registry.register("hellos", "Hellos of waiters by result", hellos.clone());
         let holds_in_progress = Gauge::default();
-        registry.register("holds_in_progress", "Holds that this replica is answering now", holds_in_progress.clone());
+        registry.register(
+            "holds_in_progress",
+            "Holds that this replica is answering now",
+            holds_in_progress.clone(),
+        );
         let hold_seconds: SecondsByLabel = Family::new_with_constructor(hold_histogram);
-        registry.register_with_unit("hold", "Time from the first hook's hello to the release", Unit::Seconds, hold_seconds.clone());
+        registry.register_with_unit(
+            "hold",
+            "Time from the first hook's hello to the release",
+            Unit::Seconds,
+            hold_seconds.clone(),
+        );
         let certificate_not_after_seconds = Family::default();
         registry.register_with_unit(
             "certificate_not_after",
@@ -56,7 +77,11 @@ impl Metrics {
             certificate_not_after_seconds.clone(),
         );
         let certificates_issued = Family::default();
-        registry.register("certificates_issued", "Certificates issued by this replica", certificates_issued.clone());
+        registry.register(
+            "certificates_issued",
+            "Certificates issued by this replica",
+            certificates_issued.clone(),
+        );
         Self {
             injections,
             review_seconds,
@@ -69,7 +94,7 @@ impl Metrics {
         }
     }
 
-    /// The OpenMetrics text of all series.
+    /// The `OpenMetrics` text of all series.
     ///
     /// # Errors
     /// Only where formatting into a string fails, which it doesn't.
@@ -88,5 +113,7 @@ impl Default for Metrics {
 
 /// Buckets around the settles (5, 20, 180 s) and the default longest holds (60, 240 s).
 fn hold_histogram() -> Histogram {
-    Histogram::new([1.0, 2.0, 5.0, 7.5, 10.0, 15.0, 20.0, 30.0, 45.0, 60.0, 120.0, 180.0, 240.0, 600.0, 1800.0])
+    Histogram::new([
+        1.0, 2.0, 5.0, 7.5, 10.0, 15.0, 20.0, 30.0, 45.0, 60.0, 120.0, 180.0, 240.0, 600.0, 1800.0,
+    ])
 }
