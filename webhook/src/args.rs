@@ -1,0 +1,142 @@
+//! Verbs, flags and environment of `prestop-gate`. The help text is these comments.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Holds SIGTERM back until load balancers were seen to let go of a pod.
+#[derive(Debug, Parser)]
+#[command(name = "prestop-gate", version, about)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub verb: Verb,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Verb {
+    /// Run the admission webhook and the confirmer.
+    Serve(Serve),
+}
+
+/// Flags of `serve`.
+#[derive(Debug, Clone, Args)]
+pub struct Serve {
+    /// Image of the waiter, as it is written into pods.
+    #[arg(long, env = "PRESTOP_GATE_WAITER_IMAGE", value_name = "IMAGE")]
+    pub waiter_image: String,
+    /// Longest hold of pods that name none.
+    #[arg(long, env = "PRESTOP_GATE_MAX_WAIT", value_name = "DURATION", default_value = "60s", value_parser = duration)]
+    pub max_wait: Duration,
+    /// Longest max-wait that a pod may ask for.
+    #[arg(long, env = "PRESTOP_GATE_MAX_WAIT_CAP", value_name = "DURATION", default_value = "30m", value_parser = duration)]
+    pub max_wait_cap: Duration,
+    /// Hold of pods that name none when nothing can be confirmed.
+    #[arg(long, env = "PRESTOP_GATE_FALLBACK_WAIT", value_name = "DURATION", default_value = "15s", value_parser = duration)]
+    pub fallback_wait: Duration,
+    /// Time that pods which name none are held after their endpoints were dropped.
+    #[arg(long, env = "PRESTOP_GATE_SETTLE", value_name = "DURATION", default_value = "5s", value_parser = duration)]
+    pub settle: Duration,
+    /// Longest hold when the node itself is shutting down or under pressure.
+    #[arg(long, env = "PRESTOP_GATE_NODE_WAIT", value_name = "DURATION", default_value = "5s", value_parser = duration)]
+    pub node_wait: Duration,
+    /// Life of the certificate authorities.
+    #[arg(long, env = "PRESTOP_GATE_CA_LIFE", value_name = "DURATION", default_value = "87600h", value_parser = duration)]
+    pub ca_life: Duration,
+    /// Life of the serving certificates; they are renewed after two thirds of it.
+    #[arg(long, env = "PRESTOP_GATE_LEAF_LIFE", value_name = "DURATION", default_value = "2160h", value_parser = duration)]
+    pub leaf_life: Duration,
+    /// How long to go on serving after SIGTERM, until no Service sends here any more.
+    #[arg(long, env = "PRESTOP_GATE_SHUTDOWN_DELAY", value_name = "DURATION", default_value = "10s", value_parser = duration)]
+    pub shutdown_delay: Duration,
+    /// Address of the admission webhook.
+    #[arg(
+        long,
+        env = "PRESTOP_GATE_WEBHOOK_LISTEN",
+        value_name = "ADDRESS",
+        default_value = "[::]:8443"
+    )]
+    pub webhook_listen: SocketAddr,
+    /// Address of the confirmer.
+    #[arg(
+        long,
+        env = "PRESTOP_GATE_CONFIRMER_LISTEN",
+        value_name = "ADDRESS",
+        default_value = "[::]:8444"
+    )]
+    pub confirmer_listen: SocketAddr,
+    /// Address of health and metrics, without TLS.
+    #[arg(
+        long,
+        env = "PRESTOP_GATE_ADMIN_LISTEN",
+        value_name = "ADDRESS",
+        default_value = "[::]:8080"
+    )]
+    pub admin_listen: SocketAddr,
+    /// Name of this replica's pod, for Events.
+    #[arg(long, env = "POD_NAME", value_name = "NAME")]
+    pub pod_name: Option<String>,
+    /// What to log, as a level or as `target=level` pairs.
+    #[arg(
+        long,
+        env = "PRESTOP_GATE_LOG_LEVEL",
+        value_name = "FILTER",
+        default_value = "info"
+    )]
+    pub log_level: String,
+    /// How to log.
+    #[arg(
+        long,
+        env = "PRESTOP_GATE_LOG_FORMAT",
+        value_enum,
+        default_value = "json"
+    )]
+    pub log_format: LogFormat,
+}
+
+/// How to log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// One JSON object a line.
+    Json,
+    /// Lines for people.
+    Plain,
+}
+
+/// A duration as Kubernetes and Go write it, zero or more.
+fn duration(text: &str) -> Result<Duration, String> {
+    let parsed: kube::core::Duration = text
+        .parse()
+        .map_err(|error| format!("{error}; allowed is a duration such as 90s, 5m or 1h30m"))?;
+    if parsed.is_negative() {
+        return Err("a duration can't be negative here".to_owned());
+    }
+    Ok(parsed.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn durations_are_read_as_go_writes_them_and_bad_ones_are_explained() {
+        assert_eq!(duration("1h30m"), Ok(Duration::from_mins(90)));
+        assert_eq!(duration("1500ms"), Ok(Duration::from_millis(1500)));
+        assert_eq!(duration("0s"), Ok(Duration::ZERO));
+        assert!(duration("-5s").is_err());
+        assert!(
+            duration("banana")
+                .expect_err("must be refused")
+                .contains("allowed is a duration such as")
+        );
+    }
+}

@@ -1,0 +1,162 @@
+//! The confirmer: watches the cluster once for everybody, and tells each waiter when its pod may get SIGTERM.
+//!
+//! ```text
+//! waiter ── POST /v1/hold ──► auth: which pod? ──► hold: classify once, by a fresh GET
+//!                                                  │  deleting
+//!                                                  ▼
+//!              watches ──► endpoints ──► attachment + budget ──► decide ──► Go | Hold, ask again
+//! ```
+//! `endpoints`, `attachment`, `budget` and `decide` are pure; time is passed in.
+
+pub mod attachment;
+pub mod auth;
+pub mod budget;
+pub mod classify;
+pub mod decide;
+pub mod endpoints;
+pub mod events;
+pub mod hold;
+pub mod watches;
+
+use std::sync::Arc;
+
+use axum::extract::{DefaultBodyLimit, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use axum::{Json, Router};
+use sidecar::contract::{
+    HELLO_PATH, HOLD_PATH, HelloRequest, HelloResponse, HoldRequest, PROTOCOL,
+};
+use tracing::{debug, warn};
+
+use self::auth::{PodIdentity, Verifier};
+use self::hold::Holds;
+
+/// Largest request: a hold with the progress of some hundred attachments.
+const BODY_LIMIT: usize = 64 * 1024;
+
+/// What the routes share.
+#[derive(Debug, Clone)]
+struct Shared {
+    verifier: Arc<Verifier>,
+    holds: Arc<Holds>,
+}
+
+/// The confirmer's routes.
+pub fn router(verifier: Arc<Verifier>, holds: Arc<Holds>) -> Router {
+    Router::new()
+        .route(HELLO_PATH, post(hello))
+        .route(HOLD_PATH, post(hold))
+        .layer(DefaultBodyLimit::max(BODY_LIMIT))
+        .with_state(Shared { verifier, holds })
+}
+
+async fn hello(
+    State(shared): State<Shared>,
+    headers: HeaderMap,
+    Json(hello): Json<HelloRequest>,
+) -> Response {
+    let count = |result| {
+        shared
+            .holds
+            .metrics
+            .hellos
+            .get_or_create(&[("result", result)])
+            .inc()
+    };
+    match authenticate(&shared.verifier, &headers).await {
+        Ok(pod) => {
+            count("ok");
+            debug!(
+                namespace = pod.namespace,
+                pod = pod.name,
+                version = hello.version,
+                "Hello"
+            );
+            Json(HelloResponse {
+                protocol: PROTOCOL,
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+            })
+            .into_response()
+        }
+        Err(response) => {
+            count("refused");
+            response
+        }
+    }
+}
+
+async fn hold(
+    State(shared): State<Shared>,
+    headers: HeaderMap,
+    Json(request): Json<HoldRequest>,
+) -> Response {
+    let pod = match authenticate(&shared.verifier, &headers).await {
+        Ok(pod) => pod,
+        Err(response) => return response,
+    };
+    let _in_progress = InProgress::begin(&shared.holds.metrics.holds_in_progress);
+    match shared.holds.turn(&pod, &request).await {
+        Ok(answer) => Json(answer).into_response(),
+        Err(hold::Error::Request(error)) => (StatusCode::BAD_REQUEST, error).into_response(),
+        Err(error @ hold::Error::Unclassified(_)) => {
+            warn!(
+                namespace = pod.namespace,
+                pod = pod.name,
+                error = chain(&error),
+                "Can't answer a hold"
+            );
+            (StatusCode::SERVICE_UNAVAILABLE, error.to_string()).into_response()
+        }
+    }
+}
+
+/// The pod that asks, or the answer that refuses it. What is wrong with a token is for our log alone.
+async fn authenticate(verifier: &Verifier, headers: &HeaderMap) -> Result<PodIdentity, Response> {
+    let token = headers
+        .get(header::AUTHORIZATION)
+        .and_then(|value| value.to_str().ok())
+        .and_then(|value| value.strip_prefix("Bearer "))
+        .ok_or(auth::Error::Missing);
+    let result = match token {
+        Ok(token) => verifier.verify(token.trim()).await,
+        Err(error) => Err(error),
+    };
+    result.map_err(|error| {
+        warn!(error = chain(&error), "Refused a waiter's token");
+        match error {
+            auth::Error::NoKeys(_) => {
+                (StatusCode::SERVICE_UNAVAILABLE, "not ready").into_response()
+            }
+            _ => (StatusCode::UNAUTHORIZED, "unauthorized").into_response(),
+        }
+    })
+}
+
+/// An error with its causes, for one log field.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(source) = cause {
+        text = format!("{text}: {source}");
+        cause = source.source();
+    }
+    text
+}
+
+/// Counts a turn for as long as it lives, however it ends.
+struct InProgress<'a>(&'a prometheus_client::metrics::gauge::Gauge);
+
+impl<'a> InProgress<'a> {
+    fn begin(gauge: &'a prometheus_client::metrics::gauge::Gauge) -> Self {
+        gauge.inc();
+        Self(gauge)
+    }
+}
+
+impl Drop for InProgress<'_> {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}

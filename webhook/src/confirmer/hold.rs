@@ -1,0 +1,258 @@
+//! One turn of a hold: classify once, then wait for news until there is something to answer.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use kube::Client;
+use sidecar::contract::{HOLD_TURN, HoldRequest, HoldResponse, PROTOCOL, ReleaseReason, Verdict};
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use super::attachment::{Attachment, Echo};
+use super::auth::PodIdentity;
+use super::budget::{Deletion, Waits, budget};
+use super::classify::{self, Class, classify};
+use super::decide::{Decision, Facts, decide};
+use super::events::Events;
+use super::watches::{Observation, PodState, World};
+use crate::metrics::Metrics;
+
+/// Least time between two questions to the API server about a terminating pod that no watch knows.
+const ASK_EVERY: Duration = Duration::from_secs(5);
+
+/// Answers holds; one per process.
+pub struct Holds {
+    /// Reads pods and nodes.
+    pub client: Client,
+    /// What the watches know.
+    pub world: World,
+    /// Where Events go.
+    pub events: Events,
+    /// Where numbers go.
+    pub metrics: Metrics,
+    /// Settle of pods that name none.
+    pub settle: Duration,
+    /// Longest hold on a failing node.
+    pub node_wait: Duration,
+    /// Cancelled when this replica stops answering: turns then end at once.
+    pub closing: CancellationToken,
+}
+
+impl std::fmt::Debug for Holds {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Holds")
+            .field("settle", &self.settle)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A turn that can't be answered.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The request's numbers make no sense.
+    #[error("{0}")]
+    Request(String),
+    /// The API server couldn't be asked, and no watch says that the pod is terminating.
+    #[error("pod can't be classified now")]
+    Unclassified(#[source] classify::Error),
+}
+
+/// One turn's own state.
+#[derive(Debug)]
+struct Turn<'a> {
+    pod: &'a PodIdentity,
+    request: &'a HoldRequest,
+    waits: Waits,
+    began: Instant,
+    /// How long the hooks had waited when the turn began.
+    elapsed: Duration,
+    deletion: Option<Deletion>,
+    /// When the API server was last asked about the pod.
+    asked: Option<Instant>,
+}
+
+impl Turn<'_> {
+    fn served(&self) -> Duration {
+        self.elapsed + self.began.elapsed()
+    }
+}
+
+impl Holds {
+    /// Answers one turn.
+    ///
+    /// # Errors
+    /// [`Error`]: the waiter then goes on as if we couldn't be reached.
+    pub async fn turn(
+        &self,
+        pod: &PodIdentity,
+        request: &HoldRequest,
+    ) -> Result<HoldResponse, Error> {
+        let waits = Waits::from_params(&request.params, self.settle).map_err(Error::Request)?;
+        let elapsed = Duration::try_from_secs_f64(request.elapsed_seconds).map_err(|_| {
+            Error::Request(format!(
+                "elapsedSeconds is {}; allowed is a number of seconds of 0 or more",
+                request.elapsed_seconds
+            ))
+        })?;
+        let mut turn = Turn {
+            pod,
+            request,
+            waits,
+            began: Instant::now(),
+            elapsed,
+            deletion: None,
+            asked: None,
+        };
+        // Before anything is looked at, so that no change is missed in between.
+        let mut news = self.world.subscribe(&pod.uid);
+        if !request.terminating {
+            match self.classify(pod).await? {
+                Class::Deleting(deletion) => turn.deletion = Some(deletion),
+                class => return Ok(self.unheld(&turn, class)),
+            }
+            turn.asked = Some(Instant::now());
+        }
+        loop {
+            news.mark_unchanged();
+            let seen = self.world.observe(&pod.uid, Instant::now());
+            if let Some(gone) = self.look_for(&mut turn, &seen).await {
+                return Ok(gone);
+            }
+            let decision = Self::weigh(&turn, &seen);
+            if let Some(reason) = decision.release {
+                self.tell_release(&turn, reason, Duration::ZERO, &decision.because);
+                return Ok(answer(Verdict::Go, Some(reason), decision));
+            }
+            let turn_left = HOLD_TURN.saturating_sub(turn.began.elapsed());
+            if !request.terminating {
+                info!(namespace = pod.namespace, pod = pod.name, awaiting = ?decision.because, "Hold began");
+                self.events
+                    .hold_began(pod, &decision.because, decision.left);
+            }
+            if !request.terminating || turn_left.is_zero() || self.closing.is_cancelled() {
+                return Ok(answer(Verdict::Hold, None, decision));
+            }
+            tokio::select! {
+                _ = news.changed() => {}
+                () = self.closing.cancelled() => {}
+                () = sleep(turn_left.min(decision.look_again)) => {}
+            }
+        }
+    }
+
+    /// Classifies by the API server, or, while that can't be asked, by a watch that already says "deleting".
+    async fn classify(&self, pod: &PodIdentity) -> Result<Class, Error> {
+        let error = match classify(&self.client, pod).await {
+            Ok(class) => return Ok(class),
+            Err(error) => error,
+        };
+        // Only a cached "no" isn't proof.
+        match self.world.observe(&pod.uid, Instant::now()).pod {
+            Some(PodState::Deleting(deletion)) => {
+                warn!(%error, "Classified by the watch, since the API server can't be asked");
+                Ok(Class::Deleting(deletion))
+            }
+            _ => Err(Error::Unclassified(error)),
+        }
+    }
+
+    /// Takes the deletion from the watch, or asks for a pod that no complete watch knows; `Some` when it is gone.
+    async fn look_for(&self, turn: &mut Turn<'_>, seen: &Observation) -> Option<HoldResponse> {
+        match seen.pod {
+            Some(PodState::Deleting(deletion)) => turn.deletion = Some(deletion),
+            None if seen.synced_at.is_some()
+                && turn.asked.is_none_or(|at| at.elapsed() >= ASK_EVERY) =>
+            {
+                turn.asked = Some(Instant::now());
+                match classify(&self.client, turn.pod).await {
+                    Ok(Class::Gone) => return Some(self.unheld(turn, Class::Gone)),
+                    Ok(Class::Deleting(deletion)) => turn.deletion = Some(deletion),
+                    Ok(Class::Restart | Class::NodeFailing) => {}
+                    Err(error) => {
+                        warn!(%error, "Failed to look for a terminating pod that no watch knows");
+                    }
+                }
+            }
+            // Asked not long ago, or the watch is behind what the hold began with.
+            None | Some(PodState::Running) => {}
+        }
+        None
+    }
+
+    fn weigh(turn: &Turn<'_>, seen: &Observation) -> Decision {
+        let served = turn.served();
+        let wall = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
+        let echo = Echo {
+            progress: &turn.request.progress,
+            turn: turn.began.elapsed(),
+        };
+        let attachments = |(sender, seen): &_| {
+            Attachment::from_endpoints(sender, *seen, &turn.waits, served, echo)
+        };
+        decide(&Facts {
+            attachments: seen
+                .synced_at
+                .map(|_| seen.senders.iter().map(attachments).collect()),
+            synced_for: seen.synced_at.map_or(Duration::ZERO, |at| at.elapsed()),
+            settle: turn.waits.settle,
+            budget: budget(&turn.waits, turn.deletion, served, wall),
+        })
+    }
+
+    /// The answer where no evidence is waited for.
+    fn unheld(&self, turn: &Turn<'_>, class: Class) -> HoldResponse {
+        let served = turn.served();
+        let (verdict, reason, wait) = match class {
+            Class::Restart => (Verdict::Restart, ReleaseReason::Restart, Duration::ZERO),
+            Class::NodeFailing => (Verdict::Wait, ReleaseReason::Node, self.node_wait),
+            Class::Gone | Class::Deleting(_) => (
+                Verdict::Wait,
+                ReleaseReason::Forced,
+                turn.waits.fallback_wait,
+            ),
+        };
+        let pause = wait.saturating_sub(served);
+        self.tell_release(turn, reason, pause, &[]);
+        HoldResponse {
+            protocol: PROTOCOL,
+            verdict,
+            reason: Some(reason),
+            awaiting: Vec::new(),
+            seconds_left: pause.as_secs_f64(),
+            progress: turn.request.progress.clone(),
+        }
+    }
+
+    fn tell_release(
+        &self,
+        turn: &Turn<'_>,
+        reason: ReleaseReason,
+        pause: Duration,
+        because: &[String],
+    ) {
+        let held = turn.served();
+        let pod = turn.pod;
+        info!(namespace = pod.namespace, pod = pod.name, %reason, ?held, ?pause, ?because, "Released");
+        self.metrics
+            .hold_seconds
+            .get_or_create(&[("reason", reason.as_str())])
+            .observe((held + pause).as_secs_f64());
+        self.events.released(pod, reason, held, pause, because);
+    }
+}
+
+fn answer(verdict: Verdict, reason: Option<ReleaseReason>, decision: Decision) -> HoldResponse {
+    HoldResponse {
+        protocol: PROTOCOL,
+        verdict,
+        reason,
+        awaiting: decision.because,
+        seconds_left: decision.left.as_secs_f64(),
+        progress: decision.progress,
+    }
+}
+
+#[cfg(test)]
+mod tests;

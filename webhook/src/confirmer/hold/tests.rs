@@ -1,0 +1,570 @@
+//! Turns against an API server that answers as told, with the clock paused.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
+
+use http::{Request, Response};
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::Client;
+use kube::client::Body;
+use kube::core::PartialObjectMeta;
+use kube::runtime::watcher::Event;
+use serde_json::{Value, json};
+use sidecar::contract::{HoldParams, HoldRequest, HoldResponse, PROTOCOL, ReleaseReason, Verdict};
+use tokio::time::{Instant, advance};
+use tokio_util::sync::CancellationToken;
+
+use super::{Error, Holds};
+use crate::confirmer::auth::PodIdentity;
+use crate::confirmer::events::Events;
+use crate::confirmer::watches::World;
+use crate::metrics::Metrics;
+
+/// What the API server answers.
+#[derive(Debug, Clone, Default)]
+struct Api {
+    /// The pod; `None` is a 404.
+    pod: Option<Value>,
+    /// Whether it answers 500 to everything.
+    down: bool,
+    /// Status of the node's condition `Ready`, one a look; the last one stays.
+    node_ready: Vec<&'static str>,
+    /// Paths asked for.
+    asked: Vec<String>,
+}
+
+struct Fixture {
+    api: Arc<Mutex<Api>>,
+    holds: Arc<Holds>,
+}
+
+fn mk_fixture(api: Api) -> Fixture {
+    let api = Arc::new(Mutex::new(api));
+    let shared = Arc::clone(&api);
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let answer = answer(
+            &mut shared.lock().expect("no test panics with it"),
+            request.uri().path(),
+        );
+        async move { Ok::<_, std::convert::Infallible>(answer) }
+    });
+    let client = Client::new(service, "default");
+    let holds = Holds {
+        client: client.clone(),
+        world: World::default(),
+        events: Events::new(client, None).0,
+        metrics: Metrics::new(),
+        settle: Duration::from_secs(5),
+        node_wait: Duration::from_secs(5),
+        closing: CancellationToken::new(),
+    };
+    Fixture {
+        api,
+        holds: Arc::new(holds),
+    }
+}
+
+fn answer(api: &mut Api, path: &str) -> Response<Body> {
+    api.asked.push(path.to_owned());
+    let (status, body) = if api.down {
+        (
+            500,
+            json!({"kind": "Status", "status": "Failure", "code": 500, "reason": "InternalError", "message": "down"}),
+        )
+    } else if path.contains("/nodes/") {
+        let ready = if api.node_ready.len() > 1 {
+            api.node_ready.remove(0)
+        } else {
+            api.node_ready[0]
+        };
+        let conditions = json!([{"type": "Ready", "status": ready}, {"type": "MemoryPressure", "status": "False"}]);
+        (
+            200,
+            json!({"kind": "Node", "apiVersion": "v1", "metadata": {"name": "n1"}, "status": {"conditions": conditions}}),
+        )
+    } else if let Some(pod) = &api.pod {
+        (200, pod.clone())
+    } else {
+        (
+            404,
+            json!({"kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound", "message": "no pod"}),
+        )
+    };
+    Response::builder()
+        .status(status)
+        .body(Body::from(body.to_string().into_bytes()))
+        .expect("the answer must build")
+}
+
+fn mk_pod(uid: &str, grace: Option<u64>) -> Value {
+    let mut pod = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "web-0", "namespace": "shop", "uid": uid, "labels": {"prestop-gate.dev/injected": "true"}},
+        "spec": {"nodeName": "n1", "containers": []},
+    });
+    if let Some(grace) = grace {
+        let at = SystemTime::now() + Duration::from_secs(grace);
+        let seconds = at
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .expect("after 1970")
+            .as_secs();
+        let at = k8s_openapi::jiff::Timestamp::from_second(i64::try_from(seconds).expect("fits"))
+            .expect("in range");
+        pod["metadata"]["deletionTimestamp"] = json!(at.to_string());
+        pod["metadata"]["deletionGracePeriodSeconds"] = json!(grace);
+    }
+    pod
+}
+
+fn mk_meta(pod: &Value) -> PartialObjectMeta<Pod> {
+    serde_json::from_value(json!({"metadata": pod["metadata"]})).expect("metadata must decode")
+}
+
+fn mk_slice(ready: bool) -> EndpointSlice {
+    serde_json::from_value(json!({
+        "metadata": {"name": "web-a", "namespace": "shop", "labels": {"kubernetes.io/service-name": "web"}},
+        "addressType": "IPv4",
+        "endpoints": [{
+            "addresses": ["198.18.0.7"],
+            "conditions": {"ready": ready, "serving": true, "terminating": !ready},
+            "targetRef": {"kind": "Pod", "name": "web-0", "namespace": "shop", "uid": "u1"},
+        }],
+        "ports": [],
+    }))
+    .expect("the slice must decode")
+}
+
+impl Fixture {
+    /// Completes the first lists, with this pod and an endpoint where `ready` says so.
+    fn sync(&self, pod: Option<&Value>, ready: Option<bool>) {
+        let (world, now) = (&self.holds.world, Instant::now());
+        world.on_endpoint_slice(Event::Init, now);
+        if let Some(ready) = ready {
+            world.on_endpoint_slice(Event::InitApply(mk_slice(ready)), now);
+        }
+        world.on_endpoint_slice(Event::InitDone, now);
+        world.on_pod(Event::Init, now);
+        if let Some(pod) = pod {
+            world.on_pod(Event::InitApply(mk_meta(pod)), now);
+        }
+        world.on_pod(Event::InitDone, now);
+    }
+
+    fn set_pod(&self, pod: &Value) {
+        self.holds
+            .world
+            .on_pod(Event::Apply(mk_meta(pod)), Instant::now());
+    }
+
+    async fn turn(&self, request: HoldRequest) -> Result<HoldResponse, Error> {
+        turn(Arc::clone(&self.holds), request).await
+    }
+
+    /// A turn that runs while the test goes on.
+    fn spawn(&self, request: HoldRequest) -> tokio::task::JoinHandle<Result<HoldResponse, Error>> {
+        tokio::spawn(turn(Arc::clone(&self.holds), request))
+    }
+}
+
+async fn turn(holds: Arc<Holds>, request: HoldRequest) -> Result<HoldResponse, Error> {
+    let pod = PodIdentity {
+        namespace: "shop".to_owned(),
+        name: "web-0".to_owned(),
+        uid: "u1".to_owned(),
+    };
+    holds.turn(&pod, &request).await
+}
+
+fn first() -> HoldRequest {
+    HoldRequest {
+        protocol: PROTOCOL,
+        epoch: "e1".to_owned(),
+        params: HoldParams {
+            original_grace_seconds: 30.0,
+            max_wait_seconds: 60.0,
+            min_hold_seconds: 0.0,
+            fallback_wait_seconds: 15.0,
+            settle_seconds: None,
+        },
+        elapsed_seconds: 0.1,
+        terminating: false,
+        progress: sidecar::contract::Progress::new(),
+    }
+}
+
+fn later() -> HoldRequest {
+    HoldRequest {
+        terminating: true,
+        elapsed_seconds: 1.0,
+        ..first()
+    }
+}
+
+fn outcome(response: &HoldResponse) -> (Verdict, Option<ReleaseReason>) {
+    (response.verdict, response.reason)
+}
+
+/// Long enough for any replica's "I have only just started" to be over.
+async fn grow_old() {
+    advance(Duration::from_mins(1)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn deleting_pod_is_held_and_the_first_answer_comes_at_once() {
+    let deleting = mk_pod("u1", Some(100));
+    let fixture = mk_fixture(Api {
+        pod: Some(deleting.clone()),
+        ..Api::default()
+    });
+    fixture.sync(Some(&deleting), Some(true));
+    let began = Instant::now();
+    let response = fixture
+        .turn(first())
+        .await
+        .expect("the turn must be answered");
+    assert_eq!(began.elapsed(), Duration::ZERO);
+    assert_eq!(outcome(&response), (Verdict::Hold, None));
+    assert_eq!(
+        response.awaiting,
+        ["Service shop/web: endpoint still ready"]
+    );
+    assert!(
+        (55.0..=60.0).contains(&response.seconds_left),
+        "{}",
+        response.seconds_left
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn release_comes_a_settle_after_the_drop_and_not_before() {
+    let deleting = mk_pod("u1", Some(100));
+    let fixture = mk_fixture(Api {
+        pod: Some(deleting.clone()),
+        ..Api::default()
+    });
+    fixture.sync(Some(&deleting), Some(true));
+    let running = fixture.spawn(later());
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert!(!running.is_finished());
+    fixture
+        .holds
+        .world
+        .on_endpoint_slice(Event::Apply(mk_slice(false)), Instant::now());
+    tokio::time::sleep(Duration::from_millis(4_900)).await;
+    assert!(
+        !running.is_finished(),
+        "released before the settle was over"
+    );
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let response = running
+        .await
+        .expect("no panic")
+        .expect("the turn must be answered");
+    assert_eq!(
+        outcome(&response),
+        (Verdict::Go, Some(ReleaseReason::Settled))
+    );
+    assert_eq!(
+        response.awaiting,
+        ["Service shop/web: endpoint dropped 5.0 s ago"]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn pod_that_nothing_points_at_goes_with_the_first_answer() {
+    let deleting = mk_pod("u1", Some(100));
+    let fixture = mk_fixture(Api {
+        pod: Some(deleting.clone()),
+        ..Api::default()
+    });
+    fixture.sync(Some(&deleting), None);
+    grow_old().await;
+    let response = fixture
+        .turn(first())
+        .await
+        .expect("the turn must be answered");
+    assert_eq!(
+        outcome(&response),
+        (Verdict::Go, Some(ReleaseReason::NoAttachment))
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn replica_without_complete_lists_holds() {
+    let fixture = mk_fixture(Api {
+        pod: Some(mk_pod("u1", Some(100))),
+        ..Api::default()
+    });
+    grow_old().await;
+    assert_eq!(
+        outcome(&fixture.turn(first()).await.expect("answered")),
+        (Verdict::Hold, None)
+    );
+}
+
+/// S17: a container restart is no deletion, whatever a watch says later.
+#[tokio::test(start_paused = true)]
+async fn pod_that_is_not_deleting_on_a_well_node_is_a_restart_after_a_second_look() {
+    let fixture = mk_fixture(Api {
+        pod: Some(mk_pod("u1", None)),
+        node_ready: vec!["True"],
+        ..Api::default()
+    });
+    let began = Instant::now();
+    let response = fixture
+        .turn(first())
+        .await
+        .expect("the turn must be answered");
+    assert_eq!(
+        outcome(&response),
+        (Verdict::Restart, Some(ReleaseReason::Restart))
+    );
+    assert_eq!(began.elapsed(), Duration::from_secs(1));
+    let looks = fixture
+        .api
+        .lock()
+        .expect("unpoisoned")
+        .asked
+        .iter()
+        .filter(|path| path.contains("/nodes/"))
+        .count();
+    assert_eq!(looks, 2);
+}
+
+/// S22: the kubelet ends the pod, and the API knows of no deletion.
+#[tokio::test(start_paused = true)]
+async fn node_that_is_failing_at_either_look_gives_a_short_wait() {
+    for node_ready in [vec!["False"], vec!["True", "False"], vec!["Unknown"]] {
+        let fixture = mk_fixture(Api {
+            pod: Some(mk_pod("u1", None)),
+            node_ready,
+            ..Api::default()
+        });
+        let response = fixture
+            .turn(first())
+            .await
+            .expect("the turn must be answered");
+        assert_eq!(
+            outcome(&response),
+            (Verdict::Wait, Some(ReleaseReason::Node))
+        );
+        assert!(response.seconds_left <= 4.9, "{}", response.seconds_left);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn gone_pod_and_one_with_another_uid_wait_for_the_fallback() {
+    for pod in [None, Some(mk_pod("u2", None))] {
+        let fixture = mk_fixture(Api {
+            pod,
+            ..Api::default()
+        });
+        let response = fixture
+            .turn(first())
+            .await
+            .expect("the turn must be answered");
+        assert_eq!(
+            outcome(&response),
+            (Verdict::Wait, Some(ReleaseReason::Forced))
+        );
+        assert!(
+            (response.seconds_left - 14.9).abs() < 0.001,
+            "{}",
+            response.seconds_left
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn stale_watch_never_turns_a_deletion_into_a_restart() {
+    let fixture = mk_fixture(Api {
+        pod: Some(mk_pod("u1", Some(100))),
+        node_ready: vec!["True"],
+        ..Api::default()
+    });
+    fixture.sync(Some(&mk_pod("u1", None)), Some(true));
+    assert_eq!(
+        outcome(&fixture.turn(first()).await.expect("answered")),
+        (Verdict::Hold, None)
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn watch_that_says_deleting_holds_while_the_api_server_is_down_and_one_that_does_not_is_no_proof()
+ {
+    let fixture = mk_fixture(Api {
+        down: true,
+        ..Api::default()
+    });
+    fixture.sync(Some(&mk_pod("u1", Some(100))), Some(true));
+    assert_eq!(
+        outcome(&fixture.turn(first()).await.expect("answered")),
+        (Verdict::Hold, None)
+    );
+    fixture.set_pod(&mk_pod("u1", None));
+    assert!(matches!(
+        fixture.turn(first()).await,
+        Err(Error::Unclassified(_))
+    ));
+}
+
+#[tokio::test(start_paused = true)]
+async fn second_delete_with_now_ends_a_running_turn_at_once() {
+    let deleting = mk_pod("u1", Some(100));
+    let fixture = mk_fixture(Api {
+        pod: Some(deleting.clone()),
+        ..Api::default()
+    });
+    fixture.sync(Some(&deleting), Some(true));
+    let running = fixture.spawn(later());
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let began = Instant::now();
+    fixture.set_pod(&mk_pod("u1", Some(1)));
+    let response = running
+        .await
+        .expect("no panic")
+        .expect("the turn must be answered");
+    assert_eq!(
+        outcome(&response),
+        (Verdict::Go, Some(ReleaseReason::Forced))
+    );
+    assert_eq!(began.elapsed(), Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
+async fn hold_ends_at_the_longest_wait_though_traffic_still_comes() {
+    let deleting = mk_pod("u1", Some(100));
+    let fixture = mk_fixture(Api {
+        pod: Some(deleting.clone()),
+        ..Api::default()
+    });
+    fixture.sync(Some(&deleting), Some(true));
+    let response = fixture
+        .turn(HoldRequest {
+            elapsed_seconds: 50.0,
+            ..later()
+        })
+        .await
+        .expect("answered");
+    assert_eq!(
+        outcome(&response),
+        (Verdict::Go, Some(ReleaseReason::MaxWait))
+    );
+    assert_eq!(
+        response.awaiting,
+        ["Service shop/web: endpoint still ready"]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn turn_without_news_ends_after_25_seconds() {
+    let deleting = mk_pod("u1", Some(100));
+    let fixture = mk_fixture(Api {
+        pod: Some(deleting.clone()),
+        ..Api::default()
+    });
+    fixture.sync(Some(&deleting), Some(true));
+    let began = Instant::now();
+    assert_eq!(
+        outcome(&fixture.turn(later()).await.expect("answered")),
+        (Verdict::Hold, None)
+    );
+    assert_eq!(began.elapsed(), Duration::from_secs(25));
+}
+
+#[tokio::test(start_paused = true)]
+async fn closing_replica_ends_its_turns_at_once() {
+    let deleting = mk_pod("u1", Some(100));
+    let fixture = mk_fixture(Api {
+        pod: Some(deleting.clone()),
+        ..Api::default()
+    });
+    fixture.sync(Some(&deleting), Some(true));
+    let running = fixture.spawn(later());
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let began = Instant::now();
+    fixture.holds.closing.cancel();
+    let response = running
+        .await
+        .expect("no panic")
+        .expect("the turn must be answered");
+    assert_eq!(
+        (outcome(&response), began.elapsed()),
+        ((Verdict::Hold, None), Duration::ZERO)
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn terminating_pod_that_no_complete_watch_knows_is_looked_for() {
+    let fixture = mk_fixture(Api {
+        pod: Some(mk_pod("u1", Some(100))),
+        ..Api::default()
+    });
+    fixture.sync(None, Some(true));
+    let running = fixture.spawn(later());
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(!running.is_finished());
+    fixture.api.lock().expect("unpoisoned").pod = None;
+    tokio::time::sleep(super::ASK_EVERY).await;
+    fixture
+        .holds
+        .world
+        .on_endpoint_slice(Event::Apply(mk_slice(false)), Instant::now());
+    let response = running
+        .await
+        .expect("no panic")
+        .expect("the turn must be answered");
+    assert_eq!(
+        outcome(&response),
+        (Verdict::Wait, Some(ReleaseReason::Forced))
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_replica_goes_on_counting_a_settle_that_it_did_not_see_begin() {
+    let deleting = mk_pod("u1", Some(100));
+    let fixture = mk_fixture(Api {
+        pod: Some(deleting.clone()),
+        ..Api::default()
+    });
+    fixture.sync(Some(&deleting), Some(false));
+    let progress = [(
+        "Service shop/web".to_owned(),
+        sidecar::contract::Evidence { age_seconds: 3.0 },
+    )]
+    .into();
+    let began = Instant::now();
+    let response = fixture
+        .turn(HoldRequest {
+            progress,
+            ..later()
+        })
+        .await
+        .expect("answered");
+    assert_eq!(
+        outcome(&response),
+        (Verdict::Go, Some(ReleaseReason::Settled))
+    );
+    assert!(
+        began.elapsed() <= Duration::from_millis(2_100),
+        "{:?}",
+        began.elapsed()
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn numbers_that_are_no_durations_are_refused() {
+    let fixture = mk_fixture(Api::default());
+    let error = fixture
+        .turn(HoldRequest {
+            elapsed_seconds: -1.0,
+            ..first()
+        })
+        .await
+        .expect_err("must be refused");
+    assert_eq!(
+        error.to_string(),
+        "elapsedSeconds is -1; allowed is a number of seconds of 0 or more"
+    );
+}
