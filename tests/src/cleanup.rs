@@ -26,14 +26,35 @@ use crate::{
 
 /// How long killed processes may take to be gone.
 const KILL_TIMEOUT: Duration = Duration::from_secs(20);
+const CLAIM_LOCK: &str = "/run/prestop-gate-test.lock";
 /// How many earlier clusters' logs stay.
 const KEPT_LOGS: usize = 5;
+
+/// Held while a cluster's name is taken or a dead one is removed, so that two starts don't meet.
+#[derive(Debug)]
+pub struct Claiming {
+    _lock: File,
+}
+
+impl Claiming {
+    /// Waits until no other process is at it.
+    ///
+    /// # Errors
+    /// When the lock file can't be used.
+    pub fn begin() -> Result<Self> {
+        let lock =
+            File::create(CLAIM_LOCK).with_context(|| format!("failed to create {CLAIM_LOCK}"))?;
+        lock.lock()
+            .with_context(|| format!("failed to lock {CLAIM_LOCK}"))?;
+        Ok(Self { _lock: lock })
+    }
+}
 
 /// Removes all clusters whose supervising process is gone, and returns their ids.
 ///
 /// # Errors
 /// When one of them can't be removed completely.
-pub fn remove_left_behind() -> Result<Vec<String>> {
+pub fn remove_left_behind(_claiming: &Claiming) -> Result<Vec<String>> {
     let mut removed = Vec::new();
     for id in layout::known_ids()? {
         if is_supervised(&id)? {

@@ -17,7 +17,7 @@ use tokio::{
 };
 
 use crate::{
-    cleanup,
+    cleanup::{self, Claiming},
     control::{Action, Answer, Request},
     layout::Layout,
     netns,
@@ -31,8 +31,6 @@ const TICK: Duration = Duration::from_millis(50);
 const COMMAND_GRACE: Duration = Duration::from_secs(20);
 /// A component that ends more often than this, unasked, ends the cluster.
 const MAX_RESTARTS: u32 = 5;
-/// Held while a cluster is claimed or a dead one removed, so that two starts don't meet.
-const CLAIM_LOCK: &str = "/run/prestop-gate-test.lock";
 
 /// A cluster's name, taken. Dropping it removes the cluster, also when a panic unwinds.
 #[derive(Debug)]
@@ -47,12 +45,8 @@ impl Claim {
     /// # Errors
     /// When a cluster of that name runs, or something left behind can't be removed.
     pub fn take(layout: Layout) -> Result<Self> {
-        let claims =
-            File::create(CLAIM_LOCK).with_context(|| format!("failed to create {CLAIM_LOCK}"))?;
-        claims
-            .lock()
-            .with_context(|| format!("failed to lock {CLAIM_LOCK}"))?;
-        for id in cleanup::remove_left_behind()? {
+        let claiming = Claiming::begin()?;
+        for id in cleanup::remove_left_behind(&claiming)? {
             report(&format!(
                 "removed cluster {id}, which an earlier run left behind"
             ));

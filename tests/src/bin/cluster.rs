@@ -17,12 +17,16 @@ use anyhow::{Context, Result, bail};
 use clap::{Parser, Subcommand};
 use rustix::process::Signal;
 use tests::{
-    cleanup, cluster,
+    cleanup::{self, Claiming},
+    cluster, images,
     layout::{DEFAULT_VERSION, Layout},
     netns, process,
     supervisor::{Claim, End, supervise},
 };
 use tokio::time::{Instant, sleep};
+
+/// The pause between two looks at something that isn't there yet.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// A real Kubernetes for tests.
 #[derive(Debug, Parser)]
@@ -135,10 +139,23 @@ async fn serve(named: Named) -> Result<ExitCode> {
 }
 
 async fn up(named: &Named) -> Result<ExitCode> {
-    if cleanup::is_supervised(&named.name)? {
-        print_usage(&Layout::load(&named.name)?);
-        return Ok(ExitCode::SUCCESS);
-    }
+    let layout = if cleanup::is_supervised(&named.name)? {
+        let layout = Layout::load(&named.name)?;
+        while !layout.control_socket().exists() && cleanup::is_supervised(&named.name)? {
+            sleep(LOOK).await;
+        }
+        images::import_all(&layout)?;
+        layout
+    } else {
+        start_in_background(named).await?
+    };
+    print_usage(&layout);
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn start_in_background(named: &Named) -> Result<Layout> {
+    // Else the socket of a dead one would pass for the new one's.
+    cleanup::remove_left_behind(&Claiming::begin()?)?;
     let layout = Layout::new(&named.name, &named.version);
     fs::create_dir_all(&layout.logs)
         .with_context(|| format!("failed to create {}", layout.logs.display()))?;
@@ -155,21 +172,17 @@ async fn up(named: &Named) -> Result<ExitCode> {
         .spawn()
         .context("failed to start the supervising process")?;
     while !layout.control_socket().exists() {
-        if child
+        let ended = child
             .try_wait()
-            .context("failed to look at the supervising process")?
-            .is_some()
-        {
-            bail!(
-                "failed to start the cluster:\n{}",
-                process::last_lines(&log)
-            );
+            .context("failed to look at the supervising process")?;
+        if ended.is_some() {
+            let text = process::last_lines(&log);
+            bail!("failed to start the cluster:\n{text}");
         }
-        sleep(Duration::from_millis(50)).await;
+        sleep(LOOK).await;
     }
     print!("{}", fs::read_to_string(&log).unwrap_or_default());
-    print_usage(&layout);
-    Ok(ExitCode::SUCCESS)
+    Ok(layout)
 }
 
 fn print_usage(layout: &Layout) {
@@ -205,10 +218,10 @@ async fn down(name: &str) -> Result<ExitCode> {
             if Instant::now() > deadline {
                 bail!("failed to end cluster {name}: its supervising process does not end");
             }
-            sleep(Duration::from_millis(50)).await;
+            sleep(LOOK).await;
         }
     }
-    cleanup::remove_left_behind()?;
+    cleanup::remove_left_behind(&Claiming::begin()?)?;
     println!("Cluster {name} is gone.");
     Ok(ExitCode::SUCCESS)
 }
