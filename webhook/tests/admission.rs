@@ -313,7 +313,7 @@ async fn where_no_uid_can_be_read_the_failure_policy_decides() {
         &"[".repeat(100_000),
     ] {
         let answered = post_with(Some(config()), body.to_owned()).await;
-        assert_eq!(answered.status, StatusCode::BAD_REQUEST, "{:.100}", body);
+        assert_eq!(answered.status, StatusCode::BAD_REQUEST, "{body:.100}");
         assert!(
             answered
                 .body

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::support::*;
 
-fn mk_pod_with(pre_stop: Value) -> Value {
+fn mk_pod_with(pre_stop: &Value) -> Value {
     mk_pod(json!({"lifecycle": {"preStop": pre_stop}}))
 }
 
@@ -26,7 +26,7 @@ fn a_command_runs_after_the_wait_with_its_arguments_kept_exactly() {
         ]),
         json!(["-weird"]),
     ] {
-        let patched = injected(&mk_pod_with(json!({"exec": {"command": command}})));
+        let patched = injected(&mk_pod_with(&json!({"exec": {"command": command}})));
         let hook = hook(&patched, 0);
         assert_eq!(hook[..2], ["/prestop-gate/bin/waiter", "hook"]);
         let end = hook.iter().position(|argument| *argument == "--").unwrap();
@@ -42,7 +42,7 @@ fn a_command_runs_after_the_wait_with_its_arguments_kept_exactly() {
 #[test]
 fn the_original_runs_first_where_the_annotation_says_before() {
     for (original, expected) in [("before", true), ("after", false)] {
-        let mut pod = mk_pod_with(json!({"exec": {"command": ["/bye"]}}));
+        let mut pod = mk_pod_with(&json!({"exec": {"command": ["/bye"]}}));
         pod["metadata"]["annotations"]["prestop-gate.dev/original"] = json!(original);
         let patched = injected(&pod);
         assert_eq!(hook(&patched, 0).contains(&"--original-first"), expected);
@@ -56,7 +56,7 @@ fn the_original_runs_first_where_the_annotation_says_before() {
 /// S28: a pure sleep is what the gate replaces.
 #[test]
 fn a_pure_sleep_becomes_the_minimum_hold_and_the_pod_takes_the_longest() {
-    let mut pod = mk_pod_with(json!({"sleep": {"seconds": 20}}));
+    let mut pod = mk_pod_with(&json!({"sleep": {"seconds": 20}}));
     pod["spec"]["containers"].as_array_mut().unwrap().extend([
         json!({"name": "b", "lifecycle": {"preStop": {"exec": {"command": ["sh", "-c", "sleep 25.5"]}}}}),
         json!({"name": "c"}),
@@ -91,7 +91,7 @@ fn a_pure_sleep_becomes_the_minimum_hold_and_the_pod_takes_the_longest() {
 #[test]
 fn a_sleep_beyond_the_grace_period_holds_no_longer_than_that() {
     let (patched, warnings) = injected_with_warnings(&mk_pod_with(
-        json!({"exec": {"command": ["sleep", "999999"]}}),
+        &json!({"exec": {"command": ["sleep", "999999"]}}),
     ));
     assert!(hook(&patched, 0).contains(&"--min-hold=30"));
     assert_eq!(patched["spec"]["terminationGracePeriodSeconds"], 100);
@@ -251,7 +251,7 @@ fn a_hook_knows_half_its_containers_smallest_probe_grace() {
 /// A hook of ours without a waiter: the pod was copied in parts, or another webhook dropped our sidecar.
 #[test]
 fn a_hook_without_its_waiter_is_made_anew_around_the_same_original() {
-    let mut first = mk_pod_with(json!({"exec": {"command": ["/bye", "--", "x"]}}));
+    let mut first = mk_pod_with(&json!({"exec": {"command": ["/bye", "--", "x"]}}));
     first["metadata"]["annotations"]["prestop-gate.dev/max-wait"] = json!("90s");
     let injected_pod = injected(&first);
     let mut copied = mk_pod(json!({}));
