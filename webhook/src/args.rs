@@ -107,13 +107,8 @@ pub enum LogFormat {
 
 /// A duration as Kubernetes and Go write it, zero or more.
 fn duration(text: &str) -> Result<Duration, String> {
-    let parsed: kube::core::Duration = text
-        .parse()
-        .map_err(|error| format!("{error}; allowed is a duration such as 90s, 5m or 1h30m"))?;
-    if parsed.is_negative() {
-        return Err("a duration can't be negative here".to_owned());
-    }
-    Ok(parsed.into())
+    crate::duration::parse(text)
+        .ok_or_else(|| "allowed is a duration of 0 or more, such as 90s, 5m or 1h30m".to_owned())
 }
 
 #[cfg(test)]
@@ -136,7 +131,7 @@ mod tests {
         assert!(
             duration("banana")
                 .expect_err("must be refused")
-                .contains("allowed is a duration such as")
+                .contains("allowed is a duration of 0 or more")
         );
     }
 }

@@ -19,15 +19,18 @@ pub mod hold;
 pub mod watches;
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use axum::extract::{DefaultBodyLimit, State};
+use axum::extract::{DefaultBodyLimit, FromRequest, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::{Json, Router};
+use serde::de::DeserializeOwned;
 use sidecar::contract::{
     HELLO_PATH, HOLD_PATH, HelloRequest, HelloResponse, HoldRequest, PROTOCOL,
 };
+use tokio::time::timeout;
 use tracing::{debug, warn};
 
 use self::auth::{PodIdentity, Verifier};
@@ -35,6 +38,9 @@ use self::hold::Holds;
 
 /// Largest request: a hold with the progress of some hundred attachments.
 const BODY_LIMIT: usize = 64 * 1024;
+
+/// Longest wait for a request's body.
+const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What the routes share.
 #[derive(Debug, Clone)]
@@ -55,7 +61,7 @@ pub fn router(verifier: Arc<Verifier>, holds: Arc<Holds>) -> Router {
 async fn hello(
     State(shared): State<Shared>,
     headers: HeaderMap,
-    Json(hello): Json<HelloRequest>,
+    Timely(hello): Timely<HelloRequest>,
 ) -> Response {
     let count = |result| {
         shared
@@ -90,7 +96,7 @@ async fn hello(
 async fn hold(
     State(shared): State<Shared>,
     headers: HeaderMap,
-    Json(request): Json<HoldRequest>,
+    Timely(request): Timely<HoldRequest>,
 ) -> Response {
     let pod = match authenticate(&shared.verifier, &headers).await {
         Ok(pod) => pod,
@@ -143,6 +149,21 @@ fn chain(error: &dyn std::error::Error) -> String {
         cause = source.source();
     }
     text
+}
+
+/// A JSON body that has to arrive in time: every pod can reach us, and a slow one must not hold a slot.
+struct Timely<T>(T);
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Timely<T> {
+    type Rejection = Response;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Response> {
+        match timeout(BODY_TIMEOUT, Json::from_request(request, state)).await {
+            Ok(Ok(Json(body))) => Ok(Self(body)),
+            Ok(Err(rejection)) => Err(rejection.into_response()),
+            Err(_) => Err(StatusCode::REQUEST_TIMEOUT.into_response()),
+        }
+    }
 }
 
 /// Counts a turn for as long as it lives, however it ends.

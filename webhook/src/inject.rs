@@ -15,7 +15,6 @@ use self::plan::{Plan, Waiter};
 use self::view::{Annotations, PodView};
 
 pub mod config;
-mod duration;
 mod edit;
 mod hooks;
 mod options;

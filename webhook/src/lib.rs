@@ -16,6 +16,7 @@ pub mod admission;
 pub mod args;
 pub mod ca_bundle;
 pub mod confirmer;
+mod duration;
 pub mod inject;
 pub mod injection_config;
 pub mod metrics;

@@ -2,6 +2,7 @@
 
 use anyhow::Context as _;
 use clap::Parser as _;
+use rustix::process::{Resource, getrlimit, setrlimit};
 use webhook::args::{Cli, Verb};
 use webhook::run;
 
@@ -11,6 +12,7 @@ async fn main() -> anyhow::Result<()> {
         .install_default()
         .ok()
         .context("failed to install the crypto provider")?;
+    raise_file_limit();
     let Cli { verb } = Cli::parse();
     match verb {
         Verb::Serve(args) => {
@@ -18,4 +20,12 @@ async fn main() -> anyhow::Result<()> {
             run::serve(args).await
         }
     }
+}
+
+/// Each held pod is a connection, and the usual soft limit of 1,024 files would refuse the rest.
+fn raise_file_limit() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    // Where it can't be raised, the listener pauses when files run out.
+    let _ = setrlimit(Resource::Nofile, limit);
 }

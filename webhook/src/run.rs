@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use arc_swap::ArcSwapOption;
+use axum::Router;
 use certs::Lives;
 use kube::Client;
+use rustls::ServerConfig;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -27,112 +29,136 @@ use crate::{admin, admission, ca_bundle, confirmer};
 /// Runs the webhook and the confirmer until SIGTERM or SIGINT.
 ///
 /// # Errors
-/// Where an address can't be bound or no API server is configured. Whatever fails later is tried again.
+/// Where an address can't be bound or no API server is configured, and where a background task ends. Whatever else
+/// fails later is tried again.
 pub async fn serve(args: Serve) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate()).context("failed to listen for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("failed to listen for SIGINT")?;
     let client = Client::try_default()
         .await
         .context("failed to find the API server")?;
-    let (metrics, readiness) = (Metrics::new(), Readiness::new());
-    let shutdown = CancellationToken::new();
     let webhook = Bound::bind("webhook", args.webhook_listen, Limits::WEBHOOK)?;
     let confirmer = Bound::bind("confirmer", args.confirmer_listen, Limits::CONFIRMER)?;
     let admin = Bound::bind("admin", args.admin_listen, Limits::ADMIN)?;
-    // First of all, so that a replica that waits for something can say for what.
-    let admin = admin.spawn_plain(
-        admin::router(readiness.clone(), metrics.clone()),
-        shutdown.clone(),
-    );
 
-    let mut tasks = JoinSet::new();
-    let lives = Lives {
-        authority: args.ca_life,
-        leaf: args.leaf_life,
-    };
-    let keeper = |spec, ready| {
-        let options = Options {
-            lives,
-            ..Options::default()
-        };
-        Keeper::new(
-            client.clone(),
-            spec,
-            options,
-            metrics.clone(),
-            readiness.register(ready),
-        )
-    };
-    let webhook_keeper = keeper(secrets::WEBHOOK, "webhook certificate");
-    let confirmer_keeper = keeper(secrets::CONFIRMER, "confirmer certificate");
-    let webhook_tls = tls_config(webhook_keeper.resolver());
-    let confirmer_tls = tls_config(confirmer_keeper.resolver());
-    let ready = readiness.register("caBundle of the webhook configuration");
-    tasks.spawn(ca_bundle::keep(
-        client.clone(),
-        webhook_keeper.trust(),
-        ready,
-        shutdown.clone(),
-    ));
-    let config = admission::SharedConfig::from(ArcSwapOption::empty());
-    tasks.spawn(injection_config::keep(
-        client.clone(),
-        template(&args),
-        confirmer_keeper.trust(),
-        Arc::clone(&config),
-        readiness.register("injection configuration"),
-    ));
-    tasks.spawn(webhook_keeper.keep(shutdown.clone()));
-    tasks.spawn(confirmer_keeper.keep(shutdown.clone()));
-
-    let verifier = Verifier::new(client.clone());
-    let ready = readiness.register("token keys of the API server");
-    let keys = Arc::clone(&verifier);
-    tasks.spawn(async move { keys.keep(ready).await });
-    let world = World::default();
-    tasks.spawn(watches::run(
-        client.clone(),
-        world.clone(),
-        readiness.register("watches"),
-    ));
-    let (events, write_events) = Events::new(client.clone(), args.pod_name.clone());
-    tasks.spawn(write_events);
-    let holds = Arc::new(Holds {
+    let mut process = Process {
         client,
-        world,
-        events,
-        metrics: metrics.clone(),
-        settle: args.settle,
-        node_wait: args.node_wait,
-        closing: shutdown.clone(),
-    });
-
-    let webhook = webhook.spawn_tls(
-        webhook_tls,
-        admission::router(config, metrics),
-        shutdown.clone(),
-    );
-    let confirmer = confirmer.spawn_tls(
-        confirmer_tls,
-        confirmer::router(verifier, holds),
-        shutdown.clone(),
-    );
+        metrics: Metrics::new(),
+        readiness: Readiness::new(),
+        shutdown: CancellationToken::new(),
+        tasks: JoinSet::new(),
+    };
+    let shutdown = process.shutdown.clone();
+    // First of all, so that a replica that waits for something can say for what.
+    let router = admin::router(process.readiness.clone(), process.metrics.clone());
+    let admin = admin.spawn_plain(router, shutdown.clone());
+    let config = admission::SharedConfig::from(ArcSwapOption::empty());
+    let (webhook_tls, confirmer_tls) = process.keep_certificates(&args, &config);
+    let webhook_router = admission::router(config, process.metrics.clone());
+    let confirmer_router = process.confirm(&args);
+    let webhook = webhook.spawn_tls(webhook_tls, webhook_router, shutdown.clone());
+    let confirmer = confirmer.spawn_tls(confirmer_tls, confirmer_router, shutdown.clone());
 
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
+        // None ends by itself: one that did has panicked, and a new process does better than half of this one.
+        ended = process.tasks.join_next() => anyhow::bail!("a background task ended: {ended:?}"),
     }
     info!(delay = ?args.shutdown_delay, "Shutting down");
     // prestop-gate can't gate itself: it serves on while Services and proxies let go of it.
-    let _unready = readiness.register("shutdown");
+    let _unready = process.readiness.register("shutdown");
     tokio::select! {
         () = tokio::time::sleep(args.shutdown_delay) => {}
         _ = interrupt.recv() => {}
     }
     shutdown.cancel();
     tokio::join!(webhook.join(), confirmer.join(), admin.join());
-    tasks.shutdown().await;
+    process.tasks.shutdown().await;
     Ok(())
+}
+
+/// What the parts share.
+struct Process {
+    client: Client,
+    metrics: Metrics,
+    readiness: Readiness,
+    shutdown: CancellationToken,
+    tasks: JoinSet<()>,
+}
+
+impl Process {
+    /// Keeps both Secrets, and what follows from them: the `caBundle`, and what injection writes into pods.
+    fn keep_certificates(
+        &mut self,
+        args: &Serve,
+        config: &admission::SharedConfig,
+    ) -> (Arc<ServerConfig>, Arc<ServerConfig>) {
+        let lives = Lives {
+            authority: args.ca_life,
+            leaf: args.leaf_life,
+        };
+        let keeper = |spec, ready| {
+            let options = Options {
+                lives,
+                ..Options::default()
+            };
+            let ready = self.readiness.register(ready);
+            Keeper::new(
+                self.client.clone(),
+                spec,
+                options,
+                self.metrics.clone(),
+                ready,
+            )
+        };
+        let webhook = keeper(secrets::WEBHOOK, "webhook certificate");
+        let confirmer = keeper(secrets::CONFIRMER, "confirmer certificate");
+        let tls = (
+            tls_config(webhook.resolver()),
+            tls_config(confirmer.resolver()),
+        );
+        let ready = self
+            .readiness
+            .register("caBundle of the webhook configuration");
+        let (client, shutdown) = (self.client.clone(), self.shutdown.clone());
+        self.tasks
+            .spawn(ca_bundle::keep(client, webhook.trust(), ready, shutdown));
+        self.tasks.spawn(injection_config::keep(
+            self.client.clone(),
+            template(args),
+            confirmer.trust(),
+            Arc::clone(config),
+            self.readiness.register("injection configuration"),
+        ));
+        self.tasks.spawn(webhook.keep(self.shutdown.clone()));
+        self.tasks.spawn(confirmer.keep(self.shutdown.clone()));
+        tls
+    }
+
+    /// Starts the watches and gives the confirmer's routes.
+    fn confirm(&mut self, args: &Serve) -> Router {
+        let verifier = Verifier::new(self.client.clone());
+        let keys = Arc::clone(&verifier);
+        let ready = self.readiness.register("token keys of the API server");
+        self.tasks.spawn(async move { keys.keep(ready).await });
+        let world = World::default();
+        let ready = self.readiness.register("watches");
+        self.tasks
+            .spawn(watches::run(self.client.clone(), world.clone(), ready));
+        let (events, write_events) = Events::new(self.client.clone(), args.pod_name.clone());
+        self.tasks.spawn(write_events);
+        let holds = Holds {
+            client: self.client.clone(),
+            world,
+            events,
+            metrics: self.metrics.clone(),
+            settle: args.settle,
+            node_wait: args.node_wait,
+            closing: self.shutdown.clone(),
+        };
+        confirmer::router(verifier, Arc::new(holds))
+    }
 }
 
 /// The part of the injection's configuration that flags give.

@@ -6,7 +6,7 @@
 mod connection;
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -127,7 +127,7 @@ impl Bound {
     /// # Errors
     /// Where the port is taken or the address isn't ours.
     pub fn bind(name: &'static str, address: SocketAddr, limits: Limits) -> Result<Self, Error> {
-        let listen = || {
+        let listen = |address: SocketAddr| {
             let socket = if address.is_ipv4() {
                 TcpSocket::new_v4()?
             } else {
@@ -138,7 +138,14 @@ impl Bound {
             let listener = socket.listen(BACKLOG)?;
             Ok((listener.local_addr()?, listener))
         };
-        match listen() {
+        // A node without IPv6 has no [::], and means the same by 0.0.0.0.
+        let any_v4 = SocketAddr::from((Ipv4Addr::UNSPECIFIED, address.port()));
+        let is_any_v6 = address.ip() == Ipv6Addr::UNSPECIFIED;
+        let bound = match listen(address) {
+            Err(error) if is_any_v6 && is_without_ipv6(&error) => listen(any_v4),
+            result => result,
+        };
+        match bound {
             Ok((address, listener)) => Ok(Self {
                 name,
                 listener,
@@ -236,6 +243,17 @@ impl Spawned {
             warn!(%error, name = self.name, "Failed to join a server");
         }
     }
+}
+
+/// Whether the machine has no IPv6, neither in its kernel nor on any interface.
+fn is_without_ipv6(error: &io::Error) -> bool {
+    let errno = error
+        .raw_os_error()
+        .map(rustix::io::Errno::from_raw_os_error);
+    matches!(
+        errno,
+        Some(rustix::io::Errno::AFNOSUPPORT | rustix::io::Errno::ADDRNOTAVAIL)
+    )
 }
 
 /// Waits for the connections to end by themselves, then cuts off what is left.

@@ -5,7 +5,6 @@ use std::time::Duration;
 use sidecar::contract::annotation;
 
 use super::config::InjectConfig;
-use super::duration;
 use super::view::Annotations;
 
 /// Keys that mean something on a pod, in the order of the documentation.
@@ -144,7 +143,7 @@ impl Reader<'_, '_> {
     fn duration(&mut self, key: &str, min: Duration, or: &str) -> Option<Duration> {
         let value = self.annotations.get(key)?;
         let duration =
-            duration::parse(value).filter(|duration| (min..=self.cap).contains(duration));
+            crate::duration::parse(value).filter(|duration| (min..=self.cap).contains(duration));
         if duration.is_none() {
             let allowed = format!(
                 r#"a duration such as "90s" or "1m30s", from {} to {}{or}"#,

@@ -1,4 +1,4 @@
-//! Durations as annotations spell them: Go's `time.ParseDuration` (`90s`, `1m30s`, `1.5h`), not negative.
+//! Durations as annotations and flags spell them: Go's `time.ParseDuration` (`90s`, `1m30s`, `1.5h`), not negative.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use std::time::Duration;
 const MAX_DIGITS: usize = 9;
 
 /// Reads a duration; `None` where it is negative or nonsense.
-pub(super) fn parse(text: &str) -> Option<Duration> {
+pub(crate) fn parse(text: &str) -> Option<Duration> {
     // kube's parser multiplies with `Duration::mul_f64`, which panics on a sign inside the text and on overflow,
     // and it takes an empty text for zero. Annotations are anybody's input, so those never reach it.
     let unsigned = text.strip_prefix('+').unwrap_or(text);
