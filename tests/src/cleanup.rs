@@ -200,18 +200,16 @@ fn remove_global_leftovers(layout: &Layout) {
     let tasks = layout
         .run()
         .join("containerd/io.containerd.runtime.v2.task/k8s.io");
-    let mut networks = vec![format!("{}-", layout.cni_network())];
     for task in entries(&tasks) {
         let address = fs::read_to_string(task.join("address")).unwrap_or_default();
         if let Some(socket) = address.trim().strip_prefix("unix://") {
             drop(fs::remove_file(socket));
         }
-        let id = task.file_name().unwrap_or_default().to_string_lossy();
-        networks.push(format!("cni-loopback-{id}-"));
     }
+    // Each tells which network namespace it is about, and those lie in the run directory.
+    let sandbox = format!("{}/", layout.run().display());
     for file in entries(Path::new("/var/lib/cni/results")) {
-        let name = file.file_name().unwrap_or_default().to_string_lossy();
-        if networks.iter().any(|prefix| name.starts_with(prefix)) {
+        if fs::read_to_string(&file).is_ok_and(|text| text.contains(&sandbox)) {
             drop(fs::remove_file(&file));
         }
     }

@@ -125,7 +125,7 @@ impl Layout {
         format!("prestop-gate-{}", self.id)
     }
 
-    /// The CNI network's name: it is in the names of files that CNI keeps in a global directory.
+    /// The CNI network's name.
     pub fn cni_network(&self) -> String {
         format!("pg-{}", self.id)
     }

@@ -57,8 +57,10 @@ pub fn create(layout: &Layout) -> Result<()> {
         ip(name, "link set dev lo up")?;
         ip(name, &format!("address add {own}/24 dev eth0"))?;
         ip(name, "link set dev eth0 up")?;
-        // The outside gets no default route: whatever isn't the cluster's must fail at once there.
-        if *name == node {
+        // The node routes for its pods. The outside has no default route, and because it forwards
+        // it says so: an image that isn't there fails at once, not after a timeout.
+        check(command(name, "sysctl").args(["-qw", "net.ipv4.ip_forward=1"]))?;
+        if name == &node {
             ip(name, &format!("route add default via {other}"))?;
         } else {
             ip(
@@ -67,7 +69,6 @@ pub fn create(layout: &Layout) -> Result<()> {
             )?;
         }
     }
-    check(command(&node, "sysctl").args(["-qw", "net.ipv4.ip_forward=1"]))?;
     // kube-proxy answers only for services that exist. Without this rule packets to any other
     // cluster IP would bounce between the namespaces until their TTL ends.
     let reject = ["-A", "FORWARD", "-d", SERVICE_RANGE, "-j", "REJECT"];
