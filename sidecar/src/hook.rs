@@ -69,21 +69,24 @@ fn hold(mut wait: Wait, link: &mut Link, paths: &Paths, started: Instant) {
 /// Looks for a waiter; where there is none, or one that says nothing, for the release file.
 fn seek(link: &mut Link, paths: &Paths, within: Duration) -> Observation {
     let connected = link.is_connected() || link.connect();
-    if connected {
-        let heard = link.hear(within);
-        if heard != Observation::Tick {
-            return heard;
-        }
+    let heard = if connected {
+        link.hear(within)
+    } else {
+        Observation::Lost
+    };
+    if heard != Observation::Tick && heard != Observation::Lost {
+        return heard;
     }
     if let Some(go) = go_file::read(&paths.go()) {
         return Observation::GoFile(go);
     }
-    if !connected {
+    if heard == Observation::Lost {
+        // A waiter that turns us away is as good as none: come back later.
         #[expect(
             clippy::disallowed_methods,
             reason = "the hook is synchronous and has nothing else to wait for"
         )]
         std::thread::sleep(within);
     }
-    Observation::Tick
+    heard
 }

@@ -75,8 +75,11 @@ async fn serve(args: RunArgs, environment: &Environment) {
     }
     let epoch = draw_epoch();
     log::line(format_args!(
-        "Started version={:?} epoch={epoch:?}",
-        env!("CARGO_PKG_VERSION")
+        "Started version={:?} epoch={epoch:?} max_wait={:?} min_hold={:?} fallback_wait={:?}",
+        env!("CARGO_PKG_VERSION"),
+        args.max_wait,
+        args.min_hold,
+        args.fallback_wait
     ));
     install::install(&paths);
     let listener = socket::bind(&paths.socket()).await;

@@ -44,13 +44,12 @@ fn copy(binary: &Path) -> io::Result<()> {
 /// Runs the installed binary once: a volume mounted noexec would make every hook fail, and each pod get its SIGTERM at
 /// once. Better to read that in the log on day one.
 fn try_out(binary: &Path) -> String {
-    let mut command = Command::new(binary);
-    command
+    // Everything captured or inherited: a null device is one more thing that could be missing.
+    let outcome = Command::new(binary)
         .arg("--version")
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
-    let trouble = match command.status() {
+        .stdin(Stdio::inherit())
+        .output();
+    let trouble = match outcome.map(|output| output.status) {
         Ok(status) if status.success() => {
             return format!("Installed the binary path={}", binary.display());
         }

@@ -1,6 +1,5 @@
 //! A confirmer that answers what a test tells it to.
 
-use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -48,6 +47,8 @@ pub(crate) enum Reply {
     Silence,
     /// 200 with this body, then close the connection.
     Last(Value),
+    /// Close the connection instead of an answer.
+    HangUp,
 }
 
 pub(crate) fn hold(seconds_left: f64) -> Value {
@@ -198,7 +199,7 @@ async fn answer(
     request: Request<Incoming>,
     script: &Script,
     record: &Mutex<Vec<Question>>,
-) -> Result<Response<Full<Bytes>>, Infallible> {
+) -> Result<Response<Full<Bytes>>, &'static str> {
     let (head, body) = request.into_parts();
     let body = serde_json::from_slice(&body.collect().await.unwrap().to_bytes()).unwrap();
     let path = head.uri.path().to_owned();
@@ -227,6 +228,7 @@ async fn answer(
             json!({"error": "not now"})
         }
         Reply::Silence => std::future::pending().await,
+        Reply::HangUp => return Err("hung up"),
         Reply::Last(body) => {
             response
                 .headers_mut()

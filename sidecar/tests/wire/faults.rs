@@ -1,7 +1,7 @@
 //! What is dead, slow, wrong or hostile.
 
 use std::io::{Read as _, Write as _};
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
@@ -176,10 +176,11 @@ fn confirmer_lost_during_a_hold_means_the_fallback_from_then_on() {
 }
 
 #[test]
-fn connection_that_the_confirmer_closes_between_turns_is_no_failure() {
+fn connection_that_ends_between_or_under_questions_is_no_failure() {
     let confirmer = Confirmer::start(|question| match question.number {
-        0 => Reply::Answer(hold(60.0)),
-        1..4 => Reply::Last(hold(60.0)),
+        0 | 2 | 4 => Reply::Answer(hold(60.0)),
+        1 | 3 => Reply::Last(hold(60.0)),
+        5 => Reply::HangUp,
         _ => Reply::Answer(go("settled")),
     });
     let pod = Pod::with(&confirmer);
@@ -270,20 +271,26 @@ fn release_file_written_while_the_hook_is_on_its_own_counts() {
     assert!(ended.after < FALLBACK, "{ended:?}");
 }
 
+/// Flags of a hook that gives a waiter on a busy machine time to come up.
+const PATIENT: [&str; 2] = ["--fallback-wait", "6"];
+
 #[test]
 fn waiter_that_comes_back_takes_over() {
     let confirmer = Confirmer::start(|question| match question.number {
         0 | 2 => Reply::Answer(hold(60.0)),
         1 => Reply::Silence,
-        _ => Reply::After(ms(3000), go("settled")),
+        _ => Reply::After(ms(1000), go("settled")),
     });
     let mut pod = Pod::with(&confirmer);
-    let mut hook = pod.plain_hook();
+    let hook = pod.hook::<&str>(&PATIENT, &[]);
     eventually("the second question", || confirmer.holds().get(1).cloned());
     pod.kill_waiter();
     pod.start(&confirmer, &[]);
-    hook.is_held_for(FALLBACK + ms(500));
-    assert_eq!(hook.ended().code, Some(0));
+    let ended = hook.ended();
+    assert!(
+        ended.code == Some(0) && ended.after < Duration::from_secs(6),
+        "{ended:?}"
+    );
     assert_eq!(pod.go_file().unwrap().reason, R::Settled);
     let holds = confirmer.holds();
     assert_ne!(holds[0].body["epoch"], holds[2].body["epoch"]);
@@ -309,14 +316,17 @@ fn new_waiter_forgets_an_earlier_release() {
 fn hook_finds_a_waiter_that_comes_up_later() {
     let confirmer = Confirmer::start(|question| match question.number {
         0 => Reply::Answer(hold(60.0)),
-        _ => Reply::After(ms(3000), go("settled")),
+        _ => Reply::After(ms(1000), go("settled")),
     });
     let mut pod = Pod::new();
-    let mut hook = pod.plain_hook();
-    std::thread::sleep(ms(500));
+    let hook = pod.hook::<&str>(&PATIENT, &[]);
+    std::thread::sleep(ms(300));
     pod.start(&confirmer, &[]);
-    hook.is_held_for(FALLBACK + ms(500));
-    assert_eq!(hook.ended().code, Some(0));
+    let ended = hook.ended();
+    assert!(
+        ended.code == Some(0) && ended.after < Duration::from_secs(6),
+        "{ended:?}"
+    );
     assert_eq!(pod.go_file().unwrap().reason, R::Settled);
 }
 
@@ -342,6 +352,26 @@ fn waiter_that_is_frozen_is_no_waiter() {
     let mut pod = Pod::with(&confirmer);
     signal(pod.waiter().id(), "STOP");
     pod.plain_hook().ends_after(FALLBACK);
+}
+
+#[test]
+fn waiter_that_turns_a_hook_away_is_asked_gently() {
+    let pod = Pod::new();
+    let listener = UnixListener::bind(pod.volume().join("sock")).unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let mut hook = pod.plain_hook();
+    let mut count = 0;
+    while hook.is_running() {
+        match listener.accept() {
+            Ok(turned_away) => drop((turned_away, count += 1)),
+            Err(_) => std::thread::sleep(ms(1)),
+        }
+    }
+    hook.ends_after(FALLBACK);
+    assert!(
+        (2..=45).contains(&count),
+        "20 times a second at most, not {count} in 2"
+    );
 }
 
 #[test]
@@ -392,7 +422,8 @@ fn hooks_get_their_turn_after_a_flood_of_idle_connections() {
         .filter_map(|_| UnixStream::connect(pod.volume().join("sock")).ok())
         .collect();
     pod.logged("Turned connections away");
-    assert_eq!(pod.log().matches("Turned connections away").count(), 1);
+    let said = pod.log().matches("Turned connections away").count();
+    assert!(said < 5, "not once for each: {said}");
     pod.plain_hook().ends_after(FALLBACK);
     drop(flood);
     pod.plain_hook().ends_after(ms(0));

@@ -165,6 +165,21 @@ fn hold_is_over_when_no_time_is_left() {
 }
 
 #[test]
+fn confirmer_that_answers_at_once_is_not_asked_in_a_circle() {
+    let confirmer = Confirmer::start(|question| {
+        let over = question.body["elapsedSeconds"].as_f64().unwrap() > 2.0;
+        Reply::Answer(if over { go("settled") } else { hold(60.0) })
+    });
+    let pod = Pod::with(&confirmer);
+    pod.plain_hook().ends_after(ms(2000));
+    let count = confirmer.holds().len();
+    assert!(
+        (2..=10).contains(&count),
+        "4 a second at most, not {count} in 2"
+    );
+}
+
+#[test]
 fn replaced_sleep_is_the_shortest_hold() {
     let confirmer = Confirmer::start(|_| Reply::Answer(go("no-attachment")));
     let mut pod = Pod::new();

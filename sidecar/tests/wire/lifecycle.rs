@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output};
 use std::time::{Duration, Instant};
 
 use crate::confirmer::{Confirmer, Reply, go, hold};
@@ -13,6 +13,10 @@ const WAITER: &str = env!("CARGO_BIN_EXE_waiter");
 
 fn mode(path: &Path) -> u32 {
     fs::metadata(path).unwrap().permissions().mode() & 0o777
+}
+
+fn exit_code(child: &mut Child) -> Option<i32> {
+    eventually("the process to end", || child.try_wait().unwrap()).code()
 }
 
 fn call(binary: &Path, args: &[&str]) -> Output {
@@ -62,18 +66,11 @@ fn volume_that_cannot_be_written_does_not_end_the_waiter() {
     let mut pod = Pod::new();
     fs::remove_dir(pod.volume()).unwrap();
     fs::write(pod.volume(), "").unwrap();
-    let log = fs::File::create(pod.scratch().join("stderr")).unwrap();
-    let mut waiter = pod.waiter_command().stderr(log).spawn().unwrap();
-    eventually("the complaint", || {
-        fs::read_to_string(pod.scratch().join("stderr"))
-            .unwrap()
-            .contains("Failed to bind the socket")
-            .then_some(())
-    });
-    assert!(waiter.try_wait().unwrap().is_none());
-    signal(waiter.id(), "TERM");
-    assert_eq!(waiter.wait().unwrap().code(), Some(0));
-    let _ = &mut pod;
+    pod.launch(pod.waiter_command());
+    pod.logged("Failed to bind the socket");
+    assert!(pod.waiter().try_wait().unwrap().is_none());
+    signal(pod.waiter().id(), "TERM");
+    assert_eq!(exit_code(pod.waiter()), Some(0));
 }
 
 #[test]
@@ -87,7 +84,7 @@ fn sigterm_ends_the_waiter_at_once_even_while_hooks_wait() {
     pod.logged("Pod is terminating");
     let started = Instant::now();
     signal(pod.waiter().id(), "TERM");
-    assert_eq!(pod.waiter().wait().unwrap().code(), Some(0));
+    assert_eq!(exit_code(pod.waiter()), Some(0));
     assert!(
         started.elapsed() < Duration::from_secs(1),
         "{:?}",
@@ -109,7 +106,7 @@ fn ready_waits_for_the_waiter() {
     assert!(ready.try_wait().unwrap().is_none());
     pod.start_at(None, None, &[]);
     let started = Instant::now();
-    assert_eq!(ready.wait().unwrap().code(), Some(0));
+    assert_eq!(exit_code(&mut ready), Some(0));
     assert!(
         started.elapsed() < Duration::from_secs(2),
         "{:?}",

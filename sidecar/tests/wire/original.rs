@@ -124,9 +124,10 @@ fn hold_is_under_way_while_the_original_runs_first() {
         _ => Reply::After(ms(500), go("settled")),
     });
     let pod = Pod::with(&confirmer);
-    let hook = pod.hook(&["--original-first"], &["sleep", "2.5"]);
-    pod.logged("Released reason=settled seconds=0.");
-    hook.ends_after(ms(2500));
+    let mut hook = pod.hook(&["--original-first"], &["sleep", "3"]);
+    pod.logged("Released reason=settled");
+    assert!(hook.is_running());
+    hook.ends_after(ms(3000));
 }
 
 #[test]

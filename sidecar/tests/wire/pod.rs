@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::Read as _;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -15,8 +16,9 @@ use crate::confirmer::{Confirmer, SERVER_NAME};
 
 /// The hold when nothing can be confirmed, in every test's hooks and waiters.
 pub(crate) const FALLBACK: Duration = Duration::from_secs(2);
-/// How much later than planned something may happen on a busy machine. Less than any difference that is tested.
-pub(crate) const SLACK: Duration = Duration::from_millis(1500);
+/// How much later than planned something may happen on a busy machine. Less than [`FALLBACK`], so that a hook which is
+/// let go at once is told from one that fell back.
+pub(crate) const SLACK: Duration = Duration::from_millis(1900);
 /// How long a test waits for what must happen at some time.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 /// What the token file holds.
@@ -130,23 +132,24 @@ impl Pod {
     }
 
     /// Runs this as the pod's waiter, and waits until it listens.
-    pub(crate) fn spawn(&mut self, mut command: Command) {
+    pub(crate) fn spawn(&mut self, command: Command) {
+        self.launch(command);
+        let socket = self.volume().join("sock");
+        eventually("the waiter to listen", || UnixStream::connect(&socket).ok());
+    }
+
+    /// Runs this as the pod's waiter.
+    pub(crate) fn launch(&mut self, mut command: Command) {
         let log = File::options()
             .create(true)
             .append(true)
             .open(self.log_file())
             .unwrap();
-        self.waiter = Some(
-            command
-                .stdin(Stdio::null())
-                .stdout(log.try_clone().unwrap())
-                .stderr(log)
-                .spawn()
-                .unwrap(),
-        );
-        eventually("the waiter to listen", || {
-            std::os::unix::net::UnixStream::connect(self.volume().join("sock")).ok()
-        });
+        command
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().unwrap())
+            .stderr(log);
+        self.waiter = Some(command.spawn().unwrap());
     }
 
     /// Starts a hook with these flags and this original.
