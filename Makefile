@@ -34,7 +34,7 @@ cluster-down: binaries ## remove the cluster that `make cluster` started
 # Cargo's own output, unchanged, for every crate; unit tests run in there as well as anywhere.
 test: setup images ## run every test, those on a real cluster included
 	cargo test --workspace --locked --no-run
-	$(CLUSTER) run --version $(KUBERNETES) -- cargo test --workspace --locked --offline
+	$(CLUSTER) run --version $(KUBERNETES) -- cargo test --workspace --locked --offline --no-fail-fast
 
 lint: tools ## check format, lints, docs, each crate alone, dependencies and licences
 	cargo fmt --all --check
@@ -117,7 +117,6 @@ define image
 	$(BUILDAH) config --user 65532:65532 --entrypoint '[$(2)]' \
 		--label org.opencontainers.image.title=$(1) --label "org.opencontainers.image.description=$(3)" \
 		--label org.opencontainers.image.version=$(VERSION) --label org.opencontainers.image.licenses=Apache-2.0 $$container; \
-	rm -f $@.new; \
-	$(BUILDAH) commit --quiet --rm --timestamp 0 $$container oci-archive:$(CURDIR)/$@.new:prestop-gate.dev/$(1):$(VERSION) >/dev/null; \
-	mv $@.new $@
+	$(BUILDAH) commit --quiet --rm --timestamp 0 $$container oci-archive:$(CURDIR)/$@.$$$$:prestop-gate.dev/$(1):$(VERSION) >/dev/null; \
+	mv $@.$$$$ $@
 endef
