@@ -17,6 +17,8 @@ pub mod client;
 pub mod cluster;
 pub mod control;
 pub mod control_plane;
+pub mod gate;
+pub mod http;
 pub mod images;
 pub mod lab;
 pub mod layout;

@@ -185,7 +185,11 @@ pub fn log(filter: &str, format: LogFormat) -> anyhow::Result<()> {
     })?;
     let builder = tracing_subscriber::fmt().with_env_filter(filter);
     match format {
-        LogFormat::Json => builder.json().flatten_event(true).init(),
+        LogFormat::Json => builder
+            .json()
+            .flatten_event(true)
+            .with_span_list(false)
+            .init(),
         LogFormat::Plain => builder.init(),
     }
     Ok(())

@@ -16,6 +16,8 @@ pub struct Facts {
     pub synced_for: Duration,
     /// Settle of the pod.
     pub settle: Duration,
+    /// Until the shortest hold is over: a sleep of the pod's own that was replaced.
+    pub min_left: Duration,
     /// Time left.
     pub budget: Budget,
 }
@@ -72,6 +74,14 @@ pub fn decide(facts: &Facts) -> Decision {
         );
     }
     let waits: Vec<_> = attachments.iter().map(Attachment::left).collect();
+    if !facts.min_left.is_zero() {
+        let mut because = awaited(attachments);
+        because.push(format!(
+            "the sleep that was replaced, for {:.1} s more",
+            facts.min_left.as_secs_f64()
+        ));
+        return hold(because, Some(facts.min_left));
+    }
     if waits.iter().all(|wait| *wait == Some(Duration::ZERO)) {
         return go(
             attachment::reason(attachments),
@@ -117,6 +127,7 @@ mod tests {
             attachments: Some(attachments),
             synced_for: s(3600),
             settle: s(5),
+            min_left: s(0),
             budget: Budget {
                 left: s(50),
                 reason: ReleaseReason::MaxWait,
@@ -177,6 +188,19 @@ mod tests {
             ..facts(vec![])
         });
         assert_eq!((found.release, found.look_again), (None, s(3)));
+    }
+
+    #[test]
+    fn replaced_sleep_holds_a_pod_that_has_nothing_else_to_wait_for() {
+        let found = decide(&Facts {
+            min_left: s(3),
+            ..facts(vec![])
+        });
+        assert_eq!((found.release, found.look_again), (None, s(3)));
+        assert_eq!(
+            found.because,
+            ["the sleep that was replaced, for 3.0 s more"]
+        );
     }
 
     #[test]

@@ -197,6 +197,7 @@ impl Holds {
                 .map(|_| seen.senders.iter().map(attachments).collect()),
             synced_for: seen.synced_at.map_or(Duration::ZERO, |at| at.elapsed()),
             settle: turn.waits.settle,
+            min_left: turn.waits.min_hold.saturating_sub(served),
             budget: budget(&turn.waits, turn.deletion, served, wall),
         })
     }
