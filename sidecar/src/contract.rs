@@ -331,7 +331,8 @@ pub struct Evidence {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// The pod is terminating: hold and ask again; at the latest after `seconds_left` go with [`ReleaseReason::MaxWait`].
+    /// The pod is terminating: hold and ask again; go with [`ReleaseReason::MaxWait`] after `seconds_left`, and one second
+    /// more for the answer that says so itself.
     Hold,
     /// Nothing more can be learned: hold for `seconds_left`, then go with `reason`.
     Wait,

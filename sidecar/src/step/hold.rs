@@ -11,6 +11,9 @@ use crate::contract::{
 /// Between two questions while a release only waits for the minimum hold: the confirmer answers at once then, and
 /// the one thing that may change is that the deletion's grace is shortened.
 const MINIMUM_PACE: Duration = Duration::from_secs(2);
+/// What a hold's deadline is exceeded by for a confirmer that is there: it then says itself that the time is over, in an
+/// answer that is on its way at that very moment, and tells everybody else why. The budget leaves at least 2 s.
+const LAST_WORD: Duration = Duration::from_secs(1);
 /// Longest time that an answer can name; beyond any grace period, and below any overflow.
 const LONGEST: Duration = Duration::from_hours(7 * 24);
 
@@ -149,7 +152,7 @@ impl Hold {
             (Verdict::Hold, _) => {
                 self.terminating = true;
                 self.held_before = true;
-                self.deadline = Some(now + left);
+                self.deadline = Some(now + left + LAST_WORD);
                 self.plan = None;
                 self.failing_since = None;
             }

@@ -134,12 +134,12 @@ fn deadline_is_the_latest_one_that_was_told() {
     let mut machine = Machine::asked(LIMITS);
     machine.at(1, hold(50.0));
     machine.at(10, hold(5.0));
-    assert_eq!(machine.wakes_at(15), release(R::MaxWait, s(15)));
+    assert_eq!(machine.wakes_at(16), release(R::MaxWait, s(16)));
 
     let mut machine = Machine::asked(LIMITS);
     machine.at(1, hold(5.0));
     machine.at(2, hold(40.0));
-    assert_eq!(machine.wakes_at(42), release(R::MaxWait, s(42)));
+    assert_eq!(machine.wakes_at(43), release(R::MaxWait, s(43)));
 }
 
 #[test]
@@ -161,12 +161,22 @@ fn hold_that_never_ends_is_ended_by_the_cap() {
 #[test]
 fn nonsense_times_count_as_none_left() {
     for seconds_left in [-1.0, f64::NAN, f64::NEG_INFINITY, 0.0] {
+        let mut machine = Machine::asked(LIMITS);
+        machine.at(1, hold(seconds_left));
         assert_eq!(
-            Machine::asked(LIMITS).at(1, hold(seconds_left)),
-            release(R::MaxWait, s(1)),
+            machine.wakes_at(2),
+            release(R::MaxWait, s(2)),
             "{seconds_left}"
         );
     }
+}
+
+#[test]
+fn confirmer_has_the_last_word_on_why_a_hold_is_over() {
+    let mut machine = Machine::asked(LIMITS);
+    machine.at(1, hold(9.0));
+    assert_eq!(machine.at(10, Observation::Tick), []);
+    assert_eq!(machine.at(10, go(R::Forced)), release(R::Forced, s(10)));
 }
 
 #[test]
@@ -183,7 +193,7 @@ fn wait_does_not_outlast_the_deadline_told_before() {
     let mut machine = Machine::asked(LIMITS);
     machine.at(1, hold(9.0));
     machine.at(5, wait(R::Unconfirmable, 20.0));
-    assert_eq!(machine.wakes_at(10), release(R::MaxWait, s(10)));
+    assert_eq!(machine.wakes_at(11), release(R::MaxWait, s(11)));
 }
 
 #[test]
@@ -215,7 +225,7 @@ fn good_answer_ends_the_failure() {
     machine.at(1, hold(59.0));
     machine.at(10, Observation::Failed);
     machine.at(24, hold(36.0));
-    assert_eq!(machine.wakes_at(60), release(R::MaxWait, s(60)));
+    assert_eq!(machine.wakes_at(61), release(R::MaxWait, s(61)));
 }
 
 #[test]
@@ -223,7 +233,7 @@ fn fallback_does_not_outlast_the_deadline_told_before() {
     let mut machine = Machine::asked(LIMITS);
     machine.at(1, hold(19.0));
     machine.at(10, Observation::Failed);
-    assert_eq!(machine.wakes_at(20), release(R::MaxWait, s(20)));
+    assert_eq!(machine.wakes_at(21), release(R::MaxWait, s(21)));
 }
 
 // The minimum hold.
@@ -264,7 +274,7 @@ fn minimum_hold_binds_the_fallback_but_not_the_deadline() {
     let mut machine = Machine::asked(WITH_MINIMUM);
     machine.at(1, hold(9.0));
     machine.at(2, go(R::Settled));
-    assert_eq!(machine.wakes_at(10), release(R::MaxWait, s(10)));
+    assert_eq!(machine.wakes_at(11), release(R::MaxWait, s(11)));
 
     let mut machine = Machine::asked(WITH_MINIMUM);
     machine.at(2, answer(Verdict::Go, Some(R::NoAttachment), 6.0));
