@@ -13,6 +13,8 @@
 mod confirmer;
 mod faults;
 mod hold;
+mod hostile;
 mod lifecycle;
+mod lost;
 mod original;
 mod pod;
