@@ -5,7 +5,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
 use axum::Router;
@@ -14,9 +14,11 @@ use axum::extract::{DefaultBodyLimit, FromRequest, Request, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
+use tokio::time::timeout;
 use tracing::{Span, debug, field, info, info_span, warn};
 
 use self::review::{Answer, Envelope, Review};
+use crate::error_chain::chain;
 use crate::inject::{InjectConfig, Outcome, Pod, Reason, inject};
 use crate::metrics::Metrics;
 
@@ -25,6 +27,9 @@ mod review;
 /// The API server takes requests of up to 3 MiB; a review carries `object` and `oldObject`, so twice that, and 1 MiB for
 /// user, options and JSON's escapes.
 const BODY_LIMIT: usize = (2 * 3 + 1) * 1024 * 1024;
+
+/// Longest wait for a body: the API server gives up after 3 s, and every pod can reach this port.
+const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What the confirmer's watches and certificates know by now; `None` until all of it is there.
 pub type SharedConfig = Arc<ArcSwapOption<InjectConfig>>;
@@ -78,9 +83,14 @@ pub fn router(config: SharedConfig, metrics: Metrics) -> Router {
 
 async fn mutate(State(state): State<AppState>, request: Request) -> Response {
     let start = Instant::now();
-    let response = match Bytes::from_request(request, &()).await {
-        Ok(body) => info_span!("review", uid = field::Empty).in_scope(|| answer(&body, &state)),
-        Err(rejection) => {
+    let response = match timeout(BODY_TIMEOUT, Bytes::from_request(request, &())).await {
+        Err(elapsed) => {
+            state.count(Oddity::Unreadable.as_str());
+            warn!(error = %elapsed, outcome = Oddity::Unreadable.as_str(), "Failed to read a review");
+            StatusCode::REQUEST_TIMEOUT.into_response()
+        }
+        Ok(Ok(body)) => info_span!("review", uid = field::Empty).in_scope(|| answer(&body, &state)),
+        Ok(Err(rejection)) => {
             let is_too_large = rejection.status() == StatusCode::PAYLOAD_TOO_LARGE;
             let oddity = if is_too_large {
                 Oddity::TooLarge
@@ -165,8 +175,13 @@ fn pass(api_version: &str, uid: &str, warning: &str, state: &AppState) -> Respon
 /// A pod's patch and warnings; both empty where nothing is to be said.
 fn decide(review: &Review<'_>, state: &AppState) -> (Option<String>, Vec<String>) {
     // A panic is a defect, and yet no reason to keep a pod from starting.
-    let decided = catch_unwind(AssertUnwindSafe(|| try_decide(review, state)))
-        .unwrap_or(Err((Oddity::Panic, String::new())));
+    let decided =
+        catch_unwind(AssertUnwindSafe(|| try_decide(review, state))).unwrap_or_else(|_| {
+            Err((
+                Oddity::Panic,
+                "a defect in prestop-gate, see its log".to_owned(),
+            ))
+        });
     let (oddity, error) = match decided {
         Ok(outcome) => {
             state.count(outcome.reason().as_str());
@@ -246,12 +261,6 @@ fn log(outcome: &Outcome, pod: &Pod<'_>, review: &Review<'_>) {
             "Pod unchanged"
         ),
     }
-}
-
-/// An error and its causes in a line.
-fn chain(error: &dyn std::error::Error) -> String {
-    std::iter::successors(error.source(), |error| error.source())
-        .fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
 fn respond(answer: &Answer<'_>) -> Response {

@@ -96,6 +96,30 @@ pub struct Serve {
     pub log_format: LogFormat,
 }
 
+impl Serve {
+    /// Checks flags against each other.
+    ///
+    /// # Errors
+    /// A sentence that names both flags.
+    pub fn check(&self) -> anyhow::Result<()> {
+        let Self {
+            max_wait,
+            max_wait_cap,
+            settle,
+            ..
+        } = self;
+        anyhow::ensure!(
+            max_wait <= max_wait_cap,
+            "--max-wait is {max_wait:?}; allowed is at most --max-wait-cap, {max_wait_cap:?}"
+        );
+        anyhow::ensure!(
+            settle < max_wait,
+            "--settle is {settle:?}; allowed is less than --max-wait, {max_wait:?}, or no hold would end before it"
+        );
+        Ok(())
+    }
+}
+
 /// How to log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
@@ -120,6 +144,56 @@ mod tests {
     #[test]
     fn command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    fn mk_serve(flags: &[&str]) -> Serve {
+        let common = ["prestop-gate", "serve", "--waiter-image", "waiter:1"];
+        match Cli::try_parse_from(common.iter().chain(flags))
+            .expect("the flags must be read")
+            .verb
+        {
+            Verb::Serve(serve) => serve,
+        }
+    }
+
+    #[test]
+    fn defaults_are_those_of_the_modules_that_explain_them() {
+        let serve = mk_serve(&[]);
+        let lives = certs::Lives::default();
+        assert_eq!(serve.max_wait, crate::inject::config::DEFAULT_MAX_WAIT);
+        assert_eq!(
+            serve.fallback_wait,
+            crate::inject::config::DEFAULT_FALLBACK_WAIT
+        );
+        assert_eq!(
+            serve.max_wait_cap,
+            crate::inject::config::DEFAULT_MAX_WAIT_CAP
+        );
+        assert_eq!(
+            (serve.ca_life, serve.leaf_life),
+            (lives.authority, lives.leaf)
+        );
+        assert!(serve.check().is_ok());
+    }
+
+    #[test]
+    fn flags_that_contradict_each_other_are_refused_by_name() {
+        let error = mk_serve(&["--max-wait", "1h"])
+            .check()
+            .expect_err("must be refused")
+            .to_string();
+        assert!(
+            error.contains("--max-wait is") && error.contains("--max-wait-cap"),
+            "{error}"
+        );
+        let error = mk_serve(&["--settle", "60s"])
+            .check()
+            .expect_err("must be refused")
+            .to_string();
+        assert!(
+            error.contains("--settle is") && error.contains("--max-wait"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -35,6 +35,7 @@ use tracing::{debug, warn};
 
 use self::auth::{PodIdentity, Verifier};
 use self::hold::Holds;
+use crate::error_chain::chain;
 
 /// Largest request: a hold with the progress of some hundred attachments.
 const BODY_LIMIT: usize = 64 * 1024;
@@ -138,17 +139,6 @@ async fn authenticate(verifier: &Verifier, headers: &HeaderMap) -> Result<PodIde
             _ => (StatusCode::UNAUTHORIZED, "unauthorized").into_response(),
         }
     })
-}
-
-/// An error with its causes, for one log field.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(source) = cause {
-        text = format!("{text}: {source}");
-        cause = source.source();
-    }
-    text
 }
 
 /// A JSON body that has to arrive in time: every pod can reach us, and a slow one must not hold a slot.

@@ -17,6 +17,7 @@ pub mod args;
 pub mod ca_bundle;
 pub mod confirmer;
 mod duration;
+mod error_chain;
 pub mod inject;
 pub mod injection_config;
 pub mod metrics;

@@ -21,7 +21,7 @@ pub struct Metrics {
     pub injections: Family<Label, Counter>,
     /// Seconds spent on a review, body read included.
     pub review_seconds: Histogram,
-    /// Hellos by result (`ok` or why it was refused).
+    /// Hellos by result, `ok` or `refused`.
     pub hellos: Family<Label, Counter>,
     /// Holds that this replica is answering now.
     pub holds_in_progress: Gauge,
@@ -65,7 +65,7 @@ impl Metrics {
         let hold_seconds: SecondsByLabel = Family::new_with_constructor(hold_histogram);
         registry.register_with_unit(
             "hold",
-            "Time from the first hook's hello to the release",
+            "Time from the first hook's hello to the release, once per answer",
             Unit::Seconds,
             hold_seconds.clone(),
         );

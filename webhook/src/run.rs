@@ -1,6 +1,8 @@
 //! Wires everything together: the only module that knows all others.
 
+use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use arc_swap::ArcSwapOption;
@@ -9,7 +11,7 @@ use certs::Lives;
 use kube::Client;
 use rustls::ServerConfig;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::task::JoinSet;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
@@ -26,12 +28,16 @@ use crate::secrets::{self, Keeper, Options};
 use crate::server::{Bound, Limits, tls_config};
 use crate::{admin, admission, ca_bundle, confirmer};
 
+/// Longest time to write the Events that are queued at shutdown.
+const EVENTS_LIMIT: Duration = Duration::from_secs(5);
+
 /// Runs the webhook and the confirmer until SIGTERM or SIGINT.
 ///
 /// # Errors
 /// Where an address can't be bound or no API server is configured, and where a background task ends. Whatever else
 /// fails later is tried again.
 pub async fn serve(args: Serve) -> anyhow::Result<()> {
+    args.check()?;
     let mut terminate = signal(SignalKind::terminate()).context("failed to listen for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("failed to listen for SIGINT")?;
     let client = Client::try_default()
@@ -55,9 +61,10 @@ pub async fn serve(args: Serve) -> anyhow::Result<()> {
     let config = admission::SharedConfig::from(ArcSwapOption::empty());
     let (webhook_tls, confirmer_tls) = process.keep_certificates(&args, &config);
     let webhook_router = admission::router(config, process.metrics.clone());
-    let confirmer_router = process.confirm(&args);
+    let (confirmer_router, write_events) = process.confirm(&args);
     let webhook = webhook.spawn_tls(webhook_tls, webhook_router, shutdown.clone());
     let confirmer = confirmer.spawn_tls(confirmer_tls, confirmer_router, shutdown.clone());
+    let mut servers = pin!(async { tokio::join!(webhook.join(), confirmer.join(), admin.join()) });
 
     tokio::select! {
         _ = terminate.recv() => {}
@@ -73,8 +80,10 @@ pub async fn serve(args: Serve) -> anyhow::Result<()> {
         _ = interrupt.recv() => {}
     }
     shutdown.cancel();
-    tokio::join!(webhook.join(), confirmer.join(), admin.join());
+    servers.as_mut().await;
     process.tasks.shutdown().await;
+    // With the servers ended nobody sends any more: what is queued is written, and the writer ends by itself.
+    let _ = tokio::time::timeout(EVENTS_LIMIT, write_events).await;
     Ok(())
 }
 
@@ -136,18 +145,19 @@ impl Process {
         tls
     }
 
-    /// Starts the watches and gives the confirmer's routes.
-    fn confirm(&mut self, args: &Serve) -> Router {
+    /// Starts the watches and gives the confirmer's routes, and the task that writes Events until those are dropped.
+    fn confirm(&mut self, args: &Serve) -> (Router, JoinHandle<()>) {
         let verifier = Verifier::new(self.client.clone());
         let keys = Arc::clone(&verifier);
         let ready = self.readiness.register("token keys of the API server");
         self.tasks.spawn(async move { keys.keep(ready).await });
-        let world = World::default();
+        // A pod may have lost its Service just before a hold that lasts as long as holds may.
+        let world = World::new(args.max_wait_cap + Duration::from_mins(5));
         let ready = self.readiness.register("watches");
         self.tasks
             .spawn(watches::run(self.client.clone(), world.clone(), ready));
         let (events, write_events) = Events::new(self.client.clone(), args.pod_name.clone());
-        self.tasks.spawn(write_events);
+        let write_events = tokio::spawn(write_events);
         let holds = Holds {
             client: self.client.clone(),
             world,
@@ -157,7 +167,7 @@ impl Process {
             node_wait: args.node_wait,
             closing: self.shutdown.clone(),
         };
-        confirmer::router(verifier, Arc::new(holds))
+        (confirmer::router(verifier, Arc::new(holds)), write_events)
     }
 }
 

@@ -26,6 +26,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, info, info_span, warn};
 
+use crate::error_chain::chain;
 use crate::metrics::Metrics;
 use crate::readiness::BlockReady;
 pub use crate::secrets::spec::{CONFIRMER, Spec, WEBHOOK};
@@ -199,7 +200,7 @@ impl Keeper {
                 }
                 Err(error) => {
                     warn!(
-                        error = causes(&error),
+                        error = chain(&error),
                         "Failed to keep the certificate, trying again"
                     );
                     let pause = retry.min(self.options.check_every);
@@ -275,7 +276,7 @@ impl Keeper {
             Cause::Due => info!("Renewing the certificate"),
             Cause::Broken(error) => {
                 warn!(
-                    error = causes(error),
+                    error = chain(error),
                     "The stored certificate can't be served, repairing it"
                 );
             }
@@ -314,15 +315,6 @@ fn unix_seconds(time: SystemTime) -> f64 {
     time.duration_since(SystemTime::UNIX_EPOCH)
         .unwrap_or_default()
         .as_secs_f64()
-}
-
-/// An error with its causes, on one line.
-fn causes(error: &dyn std::error::Error) -> String {
-    let chain = std::iter::successors(Some(error), |error| error.source());
-    chain
-        .map(ToString::to_string)
-        .collect::<Vec<_>>()
-        .join(": ")
 }
 
 #[cfg(test)]

@@ -50,12 +50,13 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// For the API servers' reviews: few connections, kept for long. Go's client drops an idle one after 90 s; it
+    /// For the API servers' reviews: few connections, kept for long. Three servers with their default of 200 mutating
+    /// requests in flight each, shared by two replicas, make 300. Go's client drops an idle one after 90 s; it
     /// must be the first to do so, or it would send a review into a connection that is being closed.
     pub const WEBHOOK: Self = Self {
         handshake: Duration::from_secs(10),
         head: Duration::from_mins(2),
-        connections: 1_000,
+        connections: 300,
         buffer: 64 * 1024,
         drain: Duration::from_secs(10),
     };

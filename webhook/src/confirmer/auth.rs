@@ -17,6 +17,7 @@ use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{info, warn};
 
+use crate::error_chain::chain;
 use crate::readiness::BlockReady;
 
 /// Least time between two fetches of the keys, so that forged key ids can't make us flood the API server.
@@ -24,7 +25,7 @@ const REFRESH_PAUSE: Duration = Duration::from_secs(10);
 /// How often the keys are fetched though nothing asks for it.
 const REFRESH_EVERY: Duration = Duration::from_mins(10);
 /// Longest wait for the API server's answer.
-const FETCH_TIMEOUT: Duration = Duration::from_secs(5);
+const FETCH_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The pod that a token is bound to.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -69,6 +70,9 @@ pub enum FetchError {
         #[source]
         source: kube::Error,
     },
+    /// The answer has no key that we could use.
+    #[error("the API server publishes no RSA or EC key")]
+    NoKeys,
     /// The answer isn't what it should be.
     #[error("failed to decode {path} of the API server")]
     Decode {
@@ -235,7 +239,7 @@ impl Verifier {
     ///
     /// A key that the API server no longer publishes goes within [`REFRESH_EVERY`]; a new one is fetched when first met.
     pub async fn keep(&self, ready: BlockReady) {
-        while self.refresh().await.is_err() || self.keys.load().by_id.is_empty() {
+        while self.refresh().await.is_err() {
             sleep(REFRESH_PAUSE).await;
         }
         drop(ready);
@@ -255,8 +259,8 @@ impl Verifier {
         if fetched.is_some_and(|at| at.elapsed() < REFRESH_PAUSE) {
             return Ok(());
         }
-        *fetched = Some(Instant::now());
         let result = self.fetch().await;
+        *fetched = Some(Instant::now());
         match &result {
             Ok(keys) => info!(
                 issuer = keys.issuer,
@@ -264,7 +268,10 @@ impl Verifier {
                 "Fetched the API server's token keys"
             ),
             Err(error) => {
-                warn!(%error, source = error.source_text(), "Failed to fetch the API server's token keys");
+                warn!(
+                    error = chain(error),
+                    "Failed to fetch the API server's token keys"
+                );
             }
         }
         self.keys.store(Arc::new(result?));
@@ -285,8 +292,13 @@ impl Verifier {
                 source,
             })?;
         let jwks = self.read(JWKS).await?;
-        Keys::parse(configuration.issuer, &jwks)
-            .map_err(|source| FetchError::Decode { path: JWKS, source })
+        let keys = Keys::parse(configuration.issuer, &jwks)
+            .map_err(|source| FetchError::Decode { path: JWKS, source })?;
+        if keys.by_id.is_empty() {
+            Err(FetchError::NoKeys)
+        } else {
+            Ok(keys)
+        }
     }
 
     async fn read(&self, path: &'static str) -> Result<String, FetchError> {
@@ -300,15 +312,6 @@ impl Verifier {
             .await
             .unwrap_or_else(|elapsed| Err(kube::Error::Service(elapsed.into())));
         answer.map_err(|source| FetchError::Api { path, source })
-    }
-}
-
-impl FetchError {
-    fn source_text(&self) -> String {
-        match self {
-            Self::Api { source, .. } => source.to_string(),
-            Self::Decode { source, .. } => source.to_string(),
-        }
     }
 }
 

@@ -11,8 +11,11 @@ use super::auth::PodIdentity;
 use super::budget::Deletion;
 use super::watches::deletion;
 
-/// Longest wait for one answer of the API server.
-const API_TIMEOUT: Duration = Duration::from_secs(3);
+/// Longest wait for the pod. With [`NODE_TIMEOUT`] it stays below the 5 s that a waiter gives its first turn.
+const POD_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Longest wait for both looks at the node, [`SECOND_LOOK`] included.
+const NODE_TIMEOUT: Duration = Duration::from_millis(2500);
 
 /// How far apart a healthy node is looked at twice: conditions are written asynchronously.
 const SECOND_LOOK: Duration = Duration::from_secs(1);
@@ -21,7 +24,7 @@ const SECOND_LOOK: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Class {
     /// The pod is being deleted.
-    Deleting(Deletion),
+    Terminating(Deletion),
     /// It isn't, and its node is well: a container is being restarted.
     Restart,
     /// It isn't, and its node is shutting down, under pressure or unknown.
@@ -40,47 +43,93 @@ pub struct Error {
     source: kube::Error,
 }
 
-/// Classifies by a fresh GET.
+/// A pod as the API server has it now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Found {
+    /// It is being deleted.
+    Terminating(Deletion),
+    /// It isn't.
+    Running {
+        /// Where it runs.
+        node: Option<String>,
+    },
+    /// There is no pod with this UID any more.
+    Gone,
+}
+
+/// Reads a pod by a fresh GET.
 ///
 /// Without a resourceVersion a GET goes to etcd, and the kubelet learns of a deletion only from the API: so "not
-/// deleting" after a hook began proves a kill that the API server did not ask for. No cache may answer this.
+/// terminating" after a hook began proves a kill that the API server did not ask for. No cache may answer this.
+///
+/// # Errors
+/// Where it couldn't be read in time.
+pub async fn find(client: &Client, pod: &PodIdentity) -> Result<Found, Error> {
+    let pods = Api::<Pod>::namespaced(client.clone(), &pod.namespace);
+    let found = timeout(POD_TIMEOUT, pods.get_opt(&pod.name))
+        .await
+        .unwrap_or_else(|elapsed| Err(kube::Error::Service(elapsed.into())))
+        .map_err(|source| Error {
+            namespace: pod.namespace.clone(),
+            name: pod.name.clone(),
+            source,
+        })?;
+    Ok(
+        match found.filter(|found| found.uid().as_deref() == Some(&pod.uid)) {
+            None => Found::Gone,
+            Some(found) => match deletion(&found.metadata) {
+                Some(deletion) => Found::Terminating(deletion),
+                None => Found::Running {
+                    node: found.spec.and_then(|spec| spec.node_name),
+                },
+            },
+        },
+    )
+}
+
+/// Classifies a pod whose hooks run.
 ///
 /// # Errors
 /// Where the pod couldn't be read. A node that couldn't be read counts as failing: the short hold is the safe one.
 pub async fn classify(client: &Client, pod: &PodIdentity) -> Result<Class, Error> {
-    let error = |source| Error {
-        namespace: pod.namespace.clone(),
-        name: pod.name.clone(),
-        source,
+    let node = match find(client, pod).await? {
+        Found::Terminating(deletion) => return Ok(Class::Terminating(deletion)),
+        Found::Gone => return Ok(Class::Gone),
+        Found::Running { node } => node,
     };
-    let found = bounded(Api::<Pod>::namespaced(client.clone(), &pod.namespace).get_opt(&pod.name))
-        .await
-        .map_err(error)?;
-    let Some(found) = found.filter(|found| found.uid().as_deref() == Some(&pod.uid)) else {
-        return Ok(Class::Gone);
-    };
-    if let Some(deletion) = deletion(&found.metadata) {
-        return Ok(Class::Deleting(deletion));
-    }
-    let Some(node_name) = found.spec.and_then(|spec| spec.node_name) else {
+    let Some(node) = node else {
         return Ok(Class::NodeFailing);
     };
+    let is_well = timeout(NODE_TIMEOUT, stays_well(client, &node))
+        .await
+        .unwrap_or_else(|error| {
+            warn!(%error, node, "Failed to read the node of a pod whose hooks run");
+            false
+        });
+    Ok(if is_well {
+        Class::Restart
+    } else {
+        Class::NodeFailing
+    })
+}
+
+/// Whether a node is well at two looks.
+async fn stays_well(client: &Client, name: &str) -> bool {
     let nodes = Api::<Node>::all(client.clone());
     for look in 0..2 {
         if look > 0 {
             sleep(SECOND_LOOK).await;
         }
-        let node = bounded(nodes.get_opt(&node_name))
-            .await
-            .unwrap_or_else(|error| {
-                warn!(%error, node = node_name, "Failed to read the node of a pod whose hooks run");
-                None
-            });
-        if !node.as_ref().is_some_and(is_well) {
-            return Ok(Class::NodeFailing);
+        match nodes.get_opt(name).await {
+            Ok(Some(node)) if is_well(&node) => {}
+            Ok(_) => return false,
+            Err(error) => {
+                warn!(%error, node = name, "Failed to read the node of a pod whose hooks run");
+                return false;
+            }
         }
     }
-    Ok(Class::Restart)
+    true
 }
 
 /// Whether a node is ready and under no pressure.
@@ -100,10 +149,4 @@ fn is_well(node: &Node) -> bool {
         }
     }
     ready
-}
-
-async fn bounded<T>(call: impl Future<Output = kube::Result<T>>) -> kube::Result<T> {
-    timeout(API_TIMEOUT, call)
-        .await
-        .unwrap_or_else(|elapsed| Err(kube::Error::Service(elapsed.into())))
 }

@@ -7,6 +7,9 @@ use sidecar::contract::{Progress, ReleaseReason};
 use super::attachment::{self, Attachment, State};
 use super::budget::Budget;
 
+/// How often what couldn't be made sure of is looked at again.
+const DOUBT_EVERY: Duration = Duration::from_secs(1);
+
 /// What is known of a terminating pod at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Facts {
@@ -35,6 +38,23 @@ pub struct Decision {
     pub look_again: Duration,
     /// The ages of the evidence.
     pub progress: Progress,
+}
+
+impl Decision {
+    /// The same where "no attachment" couldn't be made sure of: a hold for `wait`, and a release after it.
+    #[must_use]
+    pub fn doubted(self, wait: Duration) -> Self {
+        if wait.is_zero() {
+            return self;
+        }
+        let because = vec!["no endpoint known, but the API server couldn't confirm it".to_owned()];
+        Self {
+            release: None,
+            because,
+            look_again: wait.min(DOUBT_EVERY),
+            ..self
+        }
+    }
 }
 
 /// Decides.

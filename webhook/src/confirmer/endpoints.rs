@@ -12,10 +12,6 @@ use tokio::time::Instant;
 /// Label by which the controller names the Service of a slice.
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
 
-/// How long an endpoint that left its slice is remembered: longer than the longest hold (30 min), since a pod may
-/// have lost its Service (a selector switch) just before its deletion.
-const MEMORY: Duration = Duration::from_mins(35);
-
 /// Who sends traffic: a Service, or a slice that no Service explains.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Sender {
@@ -69,9 +65,18 @@ pub struct Endpoints {
     pods: HashMap<String, HashMap<SliceKey, (Sender, Known)>>,
     slices: HashMap<SliceKey, HashSet<String>>,
     listed: Option<HashSet<SliceKey>>,
+    memory: Duration,
 }
 
 impl Endpoints {
+    /// Knows nothing yet; endpoints that left their slice are remembered for `memory`.
+    pub fn new(memory: Duration) -> Self {
+        Self {
+            memory,
+            ..Self::default()
+        }
+    }
+
     /// Takes a slice as it is now; returns the UIDs of the pods whose endpoint changed.
     pub fn apply(&mut self, slice: &EndpointSlice, now: Instant) -> Vec<String> {
         let key = slice_key(slice);
@@ -160,9 +165,10 @@ impl Endpoints {
 
     /// Forgets endpoints that left their slice longer ago than any hold lasts.
     pub fn prune(&mut self, now: Instant) {
+        let memory = self.memory;
         self.pods.retain(|_, slices| {
             slices.retain(|_, (_, known)| {
-                known.endpoint != Endpoint::Gone || now.duration_since(known.since) < MEMORY
+                known.endpoint != Endpoint::Gone || now.duration_since(known.since) < memory
             });
             !slices.is_empty()
         });

@@ -31,6 +31,8 @@ pub struct Events(mpsc::Sender<(PodIdentity, Note)>);
 struct Note {
     warning: bool,
     reason: &'static str,
+    /// Tells Events of one reason apart: the recorder counts those of one action up, and keeps the first one's text.
+    action: &'static str,
     text: String,
 }
 
@@ -56,6 +58,7 @@ impl Events {
             Note {
                 warning: false,
                 reason: "HoldBegan",
+                action: "Hold",
                 text,
             },
         );
@@ -83,6 +86,7 @@ impl Events {
             Note {
                 warning: is_warning(reason),
                 reason: "Released",
+                action: reason.as_str(),
                 text,
             },
         );
@@ -181,7 +185,7 @@ async fn write(
                     type_: if note.warning { EventType::Warning } else { EventType::Normal },
                     reason: note.reason.to_owned(),
                     note: Some(clip(note.text)),
-                    action: "Terminating".to_owned(),
+                    action: note.action.to_owned(),
                     secondary: None,
                 };
                 let about = reference(&pod);

@@ -2,23 +2,29 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use kube::Client;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::api::ListParams;
+use kube::{Api, Client};
 use sidecar::contract::{HOLD_TURN, HoldRequest, HoldResponse, PROTOCOL, ReleaseReason, Verdict};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::attachment::{Attachment, Echo};
 use super::auth::PodIdentity;
 use super::budget::{Deletion, Waits, budget};
-use super::classify::{self, Class, classify};
+use super::classify::{self, Class, Found, classify, find};
 use super::decide::{Decision, Facts, decide};
 use super::events::Events;
 use super::watches::{Observation, PodState, World};
+use crate::error_chain::chain;
 use crate::metrics::Metrics;
 
 /// Least time between two questions to the API server about a terminating pod that no watch knows.
 const ASK_EVERY: Duration = Duration::from_secs(5);
+
+/// Longest wait for a list that has to confirm that nothing sends to a pod: it delays a release.
+const LIST_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Answers holds; one per process.
 pub struct Holds {
@@ -75,6 +81,21 @@ impl Turn<'_> {
     fn served(&self) -> Duration {
         self.elapsed + self.began.elapsed()
     }
+
+    /// In how long the API server has to be asked about the pod: a watch that is complete doesn't know it, or is
+    /// behind and the deletion isn't known otherwise either.
+    fn ask_in(&self, seen: &Observation) -> Option<Duration> {
+        let is_unknown = seen.pod.is_none() && seen.synced_at.is_some();
+        (is_unknown || self.deletion.is_none()).then(|| {
+            self.asked
+                .map_or(Duration::ZERO, |at| ASK_EVERY.saturating_sub(at.elapsed()))
+        })
+    }
+
+    /// How long to wait for news, `longest` at most.
+    fn pause(&self, seen: &Observation, longest: Duration) -> Duration {
+        self.ask_in(seen).map_or(longest, |ask| ask.min(longest))
+    }
 }
 
 impl Holds {
@@ -107,7 +128,7 @@ impl Holds {
         let mut news = self.world.subscribe(&pod.uid);
         if !request.terminating {
             match self.classify(pod).await? {
-                Class::Deleting(deletion) => turn.deletion = Some(deletion),
+                Class::Terminating(deletion) => turn.deletion = Some(deletion),
                 class => return Ok(self.unheld(&turn, class)),
             }
             turn.asked = Some(Instant::now());
@@ -118,7 +139,12 @@ impl Holds {
             if let Some(gone) = self.look_for(&mut turn, &seen).await {
                 return Ok(gone);
             }
-            let decision = Self::weigh(&turn, &seen);
+            let mut decision = Self::weigh(&turn, &seen);
+            if decision.release == Some(ReleaseReason::NoAttachment)
+                && !self.is_unattached(pod).await
+            {
+                decision = decision.doubted(turn.waits.fallback_wait.saturating_sub(turn.served()));
+            }
             if let Some(reason) = decision.release {
                 self.tell_release(&turn, reason, Duration::ZERO, &decision.because);
                 return Ok(answer(Verdict::Go, Some(reason), decision));
@@ -135,7 +161,7 @@ impl Holds {
             tokio::select! {
                 _ = news.changed() => {}
                 () = self.closing.cancelled() => {}
-                () = sleep(turn_left.min(decision.look_again)) => {}
+                () = sleep(turn.pause(&seen, turn_left.min(decision.look_again))) => {}
             }
         }
     }
@@ -148,35 +174,63 @@ impl Holds {
         };
         // Only a cached "no" isn't proof.
         match self.world.observe(&pod.uid, Instant::now()).pod {
-            Some(PodState::Deleting(deletion)) => {
-                warn!(%error, "Classified by the watch, since the API server can't be asked");
-                Ok(Class::Deleting(deletion))
+            Some(PodState::Terminating(deletion)) => {
+                warn!(
+                    error = chain(&error),
+                    "Classified by the watch, since the API server can't be asked"
+                );
+                Ok(Class::Terminating(deletion))
             }
             _ => Err(Error::Unclassified(error)),
         }
     }
 
-    /// Takes the deletion from the watch, or asks for a pod that no complete watch knows; `Some` when it is gone.
+    /// Takes the deletion from the watch, or asks for what no watch tells; `Some` when the pod is gone.
     async fn look_for(&self, turn: &mut Turn<'_>, seen: &Observation) -> Option<HoldResponse> {
-        match seen.pod {
-            Some(PodState::Deleting(deletion)) => turn.deletion = Some(deletion),
-            None if seen.synced_at.is_some()
-                && turn.asked.is_none_or(|at| at.elapsed() >= ASK_EVERY) =>
-            {
-                turn.asked = Some(Instant::now());
-                match classify(&self.client, turn.pod).await {
-                    Ok(Class::Gone) => return Some(self.unheld(turn, Class::Gone)),
-                    Ok(Class::Deleting(deletion)) => turn.deletion = Some(deletion),
-                    Ok(Class::Restart | Class::NodeFailing) => {}
-                    Err(error) => {
-                        warn!(%error, "Failed to look for a terminating pod that no watch knows");
-                    }
-                }
+        if let Some(PodState::Terminating(deletion)) = seen.pod {
+            turn.deletion = Some(deletion);
+            return None;
+        }
+        if turn.ask_in(seen) != Some(Duration::ZERO) {
+            return None;
+        }
+        turn.asked = Some(Instant::now());
+        match find(&self.client, turn.pod).await {
+            Ok(Found::Gone) => return Some(self.unheld(turn, Class::Gone)),
+            Ok(Found::Terminating(deletion)) => turn.deletion = Some(deletion),
+            Ok(Found::Running { .. }) => {}
+            Err(error) => {
+                warn!(
+                    error = chain(&error),
+                    "Failed to look for a terminating pod that no watch knows"
+                );
             }
-            // Asked not long ago, or the watch is behind what the hold began with.
-            None | Some(PodState::Running) => {}
         }
         None
+    }
+
+    /// Whether nothing sends to the pod, by the API server rather than by a watch that may have died unnoticed.
+    async fn is_unattached(&self, pod: &PodIdentity) -> bool {
+        let slices = Api::<EndpointSlice>::namespaced(self.client.clone(), &pod.namespace);
+        // From the API server's watch cache: as fresh as a watch that works, and cheap.
+        let params = ListParams::default().match_any();
+        match timeout(LIST_TIMEOUT, slices.list(&params)).await {
+            Ok(Ok(slices)) => !slices
+                .iter()
+                .flat_map(|slice| &slice.endpoints)
+                .any(|endpoint| {
+                    let target = endpoint.target_ref.as_ref();
+                    target.and_then(|target| target.uid.as_deref()) == Some(&pod.uid)
+                }),
+            Ok(Err(error)) => {
+                warn!(%error, "Failed to make sure that nothing sends to a pod");
+                false
+            }
+            Err(error) => {
+                warn!(%error, "Failed to make sure that nothing sends to a pod");
+                false
+            }
+        }
     }
 
     fn weigh(turn: &Turn<'_>, seen: &Observation) -> Decision {
@@ -208,7 +262,7 @@ impl Holds {
         let (verdict, reason, wait) = match class {
             Class::Restart => (Verdict::Restart, ReleaseReason::Restart, Duration::ZERO),
             Class::NodeFailing => (Verdict::Wait, ReleaseReason::Node, self.node_wait),
-            Class::Gone | Class::Deleting(_) => (
+            Class::Gone | Class::Terminating(_) => (
                 Verdict::Wait,
                 ReleaseReason::Forced,
                 turn.waits.fallback_wait,

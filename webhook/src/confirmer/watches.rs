@@ -21,6 +21,9 @@ use super::budget::Deletion;
 use super::endpoints::{Endpoints, Seen, Sender};
 use crate::readiness::BlockReady;
 
+/// Longest life of one watch, in seconds: one that has silently died is noticed as late as that.
+const WATCH_SECONDS: u32 = 30;
+
 /// How often endpoints that left long ago are forgotten.
 const PRUNE_EVERY: Duration = Duration::from_mins(1);
 
@@ -30,7 +33,7 @@ pub enum PodState {
     /// It exists and isn't being deleted, as far as this replica heard: no proof.
     Running,
     /// It is being deleted.
-    Deleting(Deletion),
+    Terminating(Deletion),
 }
 
 /// The shared knowledge; cloning shares it.
@@ -61,6 +64,16 @@ pub struct Observation {
 }
 
 impl World {
+    /// Knows nothing yet; endpoints that left their slice are remembered for `memory`, which must be longer than any
+    /// hold: a pod may have lost its Service (a selector switch) just before its deletion.
+    pub fn new(memory: Duration) -> Self {
+        let inner = Inner {
+            endpoints: Endpoints::new(memory),
+            ..Inner::default()
+        };
+        Self(Arc::new(Mutex::new(inner)))
+    }
+
     /// What is known of the pod with this UID.
     pub fn observe(&self, uid: &str, now: Instant) -> Observation {
         let inner = self.lock();
@@ -168,7 +181,7 @@ impl Inner {
 }
 
 fn state(pod: &PartialObjectMeta<Pod>) -> PodState {
-    deletion(&pod.metadata).map_or(PodState::Running, PodState::Deleting)
+    deletion(&pod.metadata).map_or(PodState::Running, PodState::Terminating)
 }
 
 /// The deletion that an object's metadata tells of.
@@ -186,7 +199,8 @@ pub fn deletion(metadata: &kube::core::ObjectMeta) -> Option<Deletion> {
 pub async fn run(client: Client, world: World, ready: BlockReady) {
     let slices = async {
         let api = Api::<EndpointSlice>::all(client.clone());
-        let mut events = pin!(watch(api, watcher::Config::default()).default_backoff());
+        let mut events =
+            pin!(watch(api, watcher::Config::default().timeout(WATCH_SECONDS)).default_backoff());
         while let Some(event) = events.next().await {
             match event {
                 Ok(event) => world.on_endpoint_slice(event, Instant::now()),
@@ -196,7 +210,9 @@ pub async fn run(client: Client, world: World, ready: BlockReady) {
     };
     let pods = async {
         let api = Api::<PartialObjectMeta<Pod>>::all(client.clone());
-        let gated = watcher::Config::default().labels(&format!("{LABEL_INJECTED}=true"));
+        let gated = watcher::Config::default()
+            .labels(&format!("{LABEL_INJECTED}=true"))
+            .timeout(WATCH_SECONDS);
         let mut events = pin!(watch(api, gated).default_backoff());
         while let Some(event) = events.next().await {
             match event {

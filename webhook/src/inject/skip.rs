@@ -98,7 +98,7 @@ pub(super) fn path_collision(container: &Container<'_>) -> Option<String> {
     ))
 }
 
-/// Our mount path itself, however it is spelt, or a place inside it (which would hide the waiter's files).
+/// Our mount path itself, with or without a slash at its end, or a place inside it (which would hide the waiter's files).
 fn is_ours(path: &str) -> bool {
     path.strip_prefix(MOUNT_PATH)
         .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))

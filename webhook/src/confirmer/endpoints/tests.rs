@@ -6,7 +6,9 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::{Endpoints, MEMORY, Seen, Sender};
+use super::{Endpoints, Seen, Sender};
+
+const MEMORY: Duration = Duration::from_mins(35);
 
 const fn s(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
@@ -44,7 +46,7 @@ fn web() -> Sender {
 
 /// An index that has seen an empty first list at `now`.
 fn mk_index(now: Instant) -> Endpoints {
-    let mut index = Endpoints::default();
+    let mut index = Endpoints::new(MEMORY);
     index.list_begins();
     index.list_ends(now);
     index

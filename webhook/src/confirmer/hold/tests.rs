@@ -28,9 +28,11 @@ struct Api {
     pod: Option<Value>,
     /// Whether it answers 500 to everything.
     down: bool,
+    /// Its EndpointSlices; `None`: it answers 500 when asked for them.
+    slices: Option<Vec<Value>>,
     /// Status of the node's condition `Ready`, one a look; the last one stays.
     node_ready: Vec<&'static str>,
-    /// Paths asked for.
+    /// Paths and queries asked for.
     asked: Vec<String>,
 }
 
@@ -43,10 +45,11 @@ fn mk_fixture(api: Api) -> Fixture {
     let api = Arc::new(Mutex::new(api));
     let shared = Arc::clone(&api);
     let service = tower::service_fn(move |request: Request<Body>| {
-        let answer = answer(
-            &mut shared.lock().expect("no test panics with it"),
-            request.uri().path(),
-        );
+        let uri = request
+            .uri()
+            .path_and_query()
+            .map_or_else(String::new, ToString::to_string);
+        let answer = answer(&mut shared.lock().expect("no test panics with it"), &uri);
         async move { Ok::<_, std::convert::Infallible>(answer) }
     });
     let client = Client::new(service, "default");
@@ -72,6 +75,17 @@ fn answer(api: &mut Api, path: &str) -> Response<Body> {
             500,
             json!({"kind": "Status", "status": "Failure", "code": 500, "reason": "InternalError", "message": "down"}),
         )
+    } else if path.contains("/endpointslices") {
+        match &api.slices {
+            Some(items) => (
+                200,
+                json!({"kind": "EndpointSliceList", "apiVersion": "discovery.k8s.io/v1", "metadata": {}, "items": items}),
+            ),
+            None => (
+                500,
+                json!({"kind": "Status", "status": "Failure", "code": 500, "reason": "InternalError", "message": "no"}),
+            ),
+        }
     } else if path.contains("/nodes/") {
         let ready = if api.node_ready.len() > 1 {
             api.node_ready.remove(0)
@@ -276,6 +290,7 @@ async fn pod_that_nothing_points_at_goes_with_the_first_answer() {
     let deleting = mk_pod("u1", Some(100));
     let fixture = mk_fixture(Api {
         pod: Some(deleting.clone()),
+        slices: Some(Vec::new()),
         ..Api::default()
     });
     fixture.sync(Some(&deleting), None);
@@ -288,6 +303,65 @@ async fn pod_that_nothing_points_at_goes_with_the_first_answer() {
         outcome(&response),
         (Verdict::Go, Some(ReleaseReason::NoAttachment))
     );
+}
+
+/// A watch may have died without a word: what it doesn't know is asked for before it counts as nothing.
+#[tokio::test(start_paused = true)]
+async fn endpoint_that_only_the_api_server_knows_holds() {
+    let deleting = mk_pod("u1", Some(100));
+    let slices = Some(vec![
+        serde_json::to_value(mk_slice(true)).expect("the slice must encode"),
+    ]);
+    let fixture = mk_fixture(Api {
+        pod: Some(deleting.clone()),
+        slices,
+        ..Api::default()
+    });
+    fixture.sync(Some(&deleting), None);
+    grow_old().await;
+    let response = fixture
+        .turn(first())
+        .await
+        .expect("the turn must be answered");
+    assert_eq!(outcome(&response), (Verdict::Hold, None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn pod_without_endpoints_that_nobody_can_confirm_goes_after_the_fallback() {
+    let deleting = mk_pod("u1", Some(100));
+    let fixture = mk_fixture(Api {
+        pod: Some(deleting.clone()),
+        ..Api::default()
+    });
+    fixture.sync(Some(&deleting), None);
+    grow_old().await;
+    let began = Instant::now();
+    let response = fixture
+        .turn(later())
+        .await
+        .expect("the turn must be answered");
+    assert_eq!(
+        outcome(&response),
+        (Verdict::Go, Some(ReleaseReason::NoAttachment))
+    );
+    assert_eq!(began.elapsed(), Duration::from_secs(14));
+}
+
+/// Neither a cache nor `resourceVersion=0` may say that a pod isn't terminating.
+#[tokio::test(start_paused = true)]
+async fn pod_is_read_from_etcd() {
+    let deleting = mk_pod("u1", Some(100));
+    let fixture = mk_fixture(Api {
+        pod: Some(deleting.clone()),
+        ..Api::default()
+    });
+    fixture.sync(Some(&deleting), Some(true));
+    fixture
+        .turn(first())
+        .await
+        .expect("the turn must be answered");
+    let asked = fixture.api.lock().expect("unpoisoned").asked.clone();
+    assert_eq!(asked, ["/api/v1/namespaces/shop/pods/web-0"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -506,11 +580,7 @@ async fn terminating_pod_that_no_complete_watch_knows_is_looked_for() {
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert!(!running.is_finished());
     fixture.api.lock().expect("unpoisoned").pod = None;
-    tokio::time::sleep(super::ASK_EVERY).await;
-    fixture
-        .holds
-        .world
-        .on_endpoint_slice(Event::Apply(mk_slice(false)), Instant::now());
+    let gone = Instant::now();
     let response = running
         .await
         .expect("no panic")
@@ -519,6 +589,7 @@ async fn terminating_pod_that_no_complete_watch_knows_is_looked_for() {
         outcome(&response),
         (Verdict::Wait, Some(ReleaseReason::Forced))
     );
+    assert!(gone.elapsed() <= super::ASK_EVERY, "{:?}", gone.elapsed());
 }
 
 #[tokio::test(start_paused = true)]
