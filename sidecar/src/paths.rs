@@ -1,6 +1,6 @@
 //! Where the files of the shared volume are.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// The shared volume, by default at [`crate::contract::MOUNT_PATH`].
 #[derive(Debug, Clone)]
@@ -14,11 +14,6 @@ impl Paths {
         Self {
             directory: directory.into(),
         }
-    }
-
-    /// The volume itself.
-    pub fn directory(&self) -> &Path {
-        &self.directory
     }
 
     /// The waiter's binary, as the hooks run it.
@@ -39,6 +34,8 @@ impl Paths {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
     use crate::contract::{BINARY_PATH, GO_PATH, MOUNT_PATH, SOCKET_PATH};
 
