@@ -29,4 +29,5 @@ pub mod run;
 pub mod step;
 pub mod wait;
 
+mod dial;
 mod log;

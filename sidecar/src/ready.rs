@@ -1,10 +1,10 @@
 //! `waiter ready`: the sidecar's postStart. Keeps the mains from starting before their hooks can run.
 
-use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use crate::args::ReadyArgs;
+use crate::dial::dial;
 use crate::paths::Paths;
 
 /// Longest wait: while a postStart runs, the kubelet does nothing else for the pod.
@@ -28,5 +28,5 @@ pub fn run(args: ReadyArgs) -> ExitCode {
 }
 
 fn is_ready(paths: &Paths) -> bool {
-    paths.binary().exists() && UnixStream::connect(paths.socket()).is_ok()
+    paths.binary().exists() && dial(&paths.socket()).is_ok()
 }

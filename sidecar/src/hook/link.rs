@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::contract::{HookMessage, PROTOCOL, WaiterMessage};
+use crate::dial::dial;
 use crate::lines::{self, Lines};
 use crate::wait::Observation;
 
@@ -37,14 +38,14 @@ impl Link {
         self.stream.is_some()
     }
 
-    /// Connects and says HELLO; tells whether that worked.
+    /// Connects and says HELLO, without waiting for anybody; tells whether that worked.
     pub(super) fn connect(&mut self) -> bool {
         self.lines = Lines::default();
         let hello = HookMessage::Hello {
             protocol: PROTOCOL,
             container: self.container.clone(),
         };
-        self.stream = UnixStream::connect(&self.socket).ok();
+        self.stream = dial(&self.socket).ok();
         self.send(&hello)
     }
 

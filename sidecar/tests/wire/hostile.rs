@@ -2,7 +2,11 @@
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use socket2::{Domain, SockAddr, Socket, Type};
 
 use crate::confirmer::{Confirmer, Reply, go};
 use crate::pod::{FALLBACK, Pod, eventually, signal};
@@ -52,6 +56,41 @@ fn hooks_get_their_turn_after_a_flood_of_idle_connections() {
     pod.plain_hook().ends_after(FALLBACK);
     drop(flood);
     pod.plain_hook().ends_after(ms(0));
+}
+
+/// A listener that accepts nothing, and the connections that fill its backlog.
+fn full_backlog(path: &Path) -> (Socket, Vec<Socket>) {
+    let address = SockAddr::unix(path).unwrap();
+    let listener = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
+    listener.bind(&address).unwrap();
+    listener.listen(1).unwrap();
+    let connect = || {
+        let socket = Socket::new(Domain::UNIX, Type::STREAM.nonblocking(), None).unwrap();
+        socket.connect(&address).is_ok().then_some(socket)
+    };
+    let connections = std::iter::from_fn(connect).collect();
+    (listener, connections)
+}
+
+#[test]
+fn backlog_that_is_full_holds_nobody_beyond_its_bounds() {
+    let pod = Pod::new();
+    let (_listener, connections) = full_backlog(&pod.volume().join("sock"));
+    assert!(!connections.is_empty());
+    std::fs::create_dir(pod.volume().join("bin")).unwrap();
+    std::fs::write(pod.volume().join("bin/waiter"), "").unwrap();
+    let started = Instant::now();
+    let mut ready = Command::new(env!("CARGO_BIN_EXE_waiter"))
+        .args(["ready", "--dir"])
+        .arg(pod.volume())
+        .spawn()
+        .unwrap();
+    pod.plain_hook().ends_after(FALLBACK);
+    pod.hook(&["--original-first"], &["true"])
+        .ends_after(FALLBACK);
+    eventually("ready to end", || ready.try_wait().unwrap());
+    let seconds = started.elapsed().as_secs_f64();
+    assert!((5.0..6.5).contains(&seconds), "{seconds}");
 }
 
 #[test]
