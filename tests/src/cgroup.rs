@@ -68,6 +68,15 @@ pub fn container_processes(name: &str, container_id: &str) -> BTreeSet<u32> {
     found
 }
 
+/// Moves a process into the cgroup `name`.
+#[cfg(test)]
+pub(crate) fn join(name: &str, pid: u32) -> Result<()> {
+    for hierarchy in hierarchies()? {
+        fs::write(hierarchy.join(name).join("cgroup.procs"), pid.to_string())?;
+    }
+    Ok(())
+}
+
 /// Removes the cgroup `name` and all below it. Its processes must have ended.
 ///
 /// # Errors

@@ -227,19 +227,73 @@ fn entries(folder: &Path) -> Vec<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        os::unix::process::ExitStatusExt,
+        process::{Command, Stdio},
+    };
+
     use super::*;
+
+    fn mk_run(prefix: &str) -> (Layout, File) {
+        let layout = Layout::new(&format!("{prefix}{}", std::process::id()), DEFAULT_VERSION);
+        fs::create_dir_all(layout.run()).unwrap();
+        let lock = File::create(layout.lock()).unwrap();
+        layout.save().unwrap();
+        (layout, lock)
+    }
 
     #[test]
     fn lock_of_a_living_process_marks_the_cluster_as_supervised() {
-        let id = format!("unit{}", std::process::id());
-        let run = layout::run_dir(&id);
-        fs::create_dir_all(&run).unwrap();
-        let lock = File::create(run.join("lock")).unwrap();
+        // Else a cluster that starts at this moment may remove it.
+        let claiming = Claiming::begin().unwrap();
+        let (layout, lock) = mk_run("locked");
         lock.lock().unwrap();
-        assert!(is_supervised(&id).unwrap());
+        assert!(is_supervised(&layout.id).unwrap());
+        assert!(!remove_left_behind(&claiming).unwrap().contains(&layout.id));
         drop(lock);
-        assert!(!is_supervised(&id).unwrap());
-        // A cluster that starts at this moment may have removed it already.
-        drop(fs::remove_dir_all(&run));
+        assert!(!is_supervised(&layout.id).unwrap());
+        remove(&layout).unwrap();
+    }
+
+    #[test]
+    fn what_a_killed_run_left_is_found_and_removed() {
+        let claiming = Claiming::begin().unwrap();
+        let (layout, _unlocked) = mk_run("killed");
+        let mount = layout.state.join("mount");
+        fs::create_dir_all(&mount).unwrap();
+        process::check(
+            Command::new("mount")
+                .args(["-t", "tmpfs", "left"])
+                .arg(&mount),
+        )
+        .unwrap();
+        netns::create(&layout).unwrap();
+        cgroup::create(&layout.cgroup()).unwrap();
+        // Silent: one that outlives a failed test must not hold the test runner's output open.
+        let sleep = |mut command: Command| {
+            command
+                .arg("600")
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()
+                .unwrap()
+        };
+        let mut component = sleep(netns::command(&layout.node_netns(), "sleep"));
+        let mut load = sleep(netns::command(&layout.outside_netns(), "sleep"));
+        let mut container = sleep(Command::new("sleep"));
+        cgroup::join(&layout.cgroup(), container.id()).unwrap();
+
+        assert!(remove_left_behind(&claiming).unwrap().contains(&layout.id));
+        for child in [&mut component, &mut load, &mut container] {
+            let status = child.try_wait().unwrap().expect("it must have ended");
+            assert_eq!(status.signal(), Some(9));
+        }
+        let gone = [
+            layout.run(),
+            layout.state.clone(),
+            netns::path(&layout.node_netns()),
+        ];
+        assert!(gone.iter().all(|path| !path.exists()), "{gone:?}");
+        assert!(cgroup::join(&layout.cgroup(), std::process::id()).is_err());
     }
 }
