@@ -9,7 +9,9 @@
 //! | not known to be terminating | in either state never after the liveness cap |
 //!
 //! The waits count from the hook's own start: a hook that starts late must not hold longer than the one the waiter
-//! knew first, and the kubelet counts from there too.
+//! knew first, and the kubelet counts from there too. An original that runs first takes its time out of them; so what
+//! came meanwhile is taken in ([`Wait::observe`]) before the time counts ([`Wait::step`]): a hook that looks up late
+//! isn't one without a waiter.
 
 use std::time::Duration;
 
@@ -88,9 +90,7 @@ impl Wait {
 
     /// Takes in what happened at `now` and says what to do next.
     pub fn step(&mut self, observation: Observation, now: Duration) -> Step {
-        if self.left.is_none() {
-            self.observe(observation, now);
-        }
+        self.observe(observation, now);
         let (until, reason) = self.due();
         match self.left {
             Some(reason) => Step::Leave(reason),
@@ -103,8 +103,15 @@ impl Wait {
         }
     }
 
-    fn observe(&mut self, observation: Observation, now: Duration) {
+    /// Whether the wait is over already, whatever else happens.
+    pub fn is_over(&self) -> bool {
+        self.left.is_some()
+    }
+
+    /// Takes in what happened at `now`, without looking at what is due.
+    pub fn observe(&mut self, observation: Observation, now: Duration) {
         match observation {
+            _ if self.is_over() => {}
             Observation::Welcomed { epoch } => {
                 self.welcomed = true;
                 self.epoch = Some(epoch);

@@ -186,6 +186,37 @@ fn liveness_cap_ends_the_wait_until_the_pod_is_known_to_be_terminating() {
 }
 
 #[test]
+fn what_came_while_nobody_looked_counts_before_the_time_does() {
+    let late = |course: &[Observation]| {
+        let mut wait = Wait::new(WITH_CAP);
+        for what in course {
+            wait.observe(what.clone(), s(30));
+        }
+        let is_over = wait.is_over();
+        (is_over, wait.step(Observation::Tick, s(30)))
+    };
+    let known = [welcomed("e"), Observation::Terminating];
+    let with = |last: &[Observation]| late(&[&known, last].concat());
+    assert_eq!(with(&[]), (false, Step::Listen(s(65))));
+    assert_eq!(
+        with(&[Observation::Go(R::Settled), Observation::Lost]),
+        (true, Step::Leave(R::Settled))
+    );
+    assert_eq!(
+        with(&[Observation::Lost]),
+        (false, Step::Seek(s(31))),
+        "the second to come back begins when the loss is seen"
+    );
+    assert_eq!(
+        with(&[Observation::Lost, welcomed("f")]),
+        (false, Step::Listen(s(65)))
+    );
+    let alone = (false, Step::Leave(R::Fallback));
+    assert_eq!(late(&[]), alone);
+    assert_eq!(late(&[welcomed("e")]), alone, "the liveness cap binds");
+}
+
+#[test]
 fn hook_that_left_stays_away() {
     let mut wait = Wait::new(LIMITS);
     wait.step(Observation::Go(R::Node), s(1));

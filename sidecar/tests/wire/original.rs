@@ -131,6 +131,54 @@ fn hold_is_under_way_while_the_original_runs_first() {
 }
 
 #[test]
+fn hold_outlives_an_original_that_outlasts_the_fallback_or_the_liveness_cap() {
+    std::thread::scope(|scope| {
+        for flags in [
+            &["--original-first"][..],
+            &["--original-first", "--liveness-cap", "1"],
+        ] {
+            scope.spawn(move || {
+                let confirmer = Confirmer::start(|question| match question.number {
+                    0 => Reply::Answer(hold(60.0)),
+                    _ => Reply::After(ms(5000), go("settled")),
+                });
+                let pod = Pod::with(&confirmer);
+                pod.hook(flags, &["sleep", "3"]).ends_after(ms(5000));
+            });
+        }
+    });
+}
+
+/// Lets go 3 s after the first question of the latest hold.
+fn lets_go_after_3_s() -> Confirmer {
+    Confirmer::start(|question| match question.body["terminating"].as_bool() {
+        Some(false) => Reply::Answer(hold(60.0)),
+        _ => Reply::After(ms(3000), go("settled")),
+    })
+}
+
+#[test]
+fn waiter_that_came_up_while_the_original_ran_first_takes_over() {
+    let confirmer = lets_go_after_3_s();
+    let mut pod = Pod::new();
+    let hook = pod.hook(&["--original-first"], &["sleep", "3"]);
+    std::thread::sleep(ms(300));
+    pod.start(&confirmer, &[]);
+    hook.ends_after(ms(6000));
+}
+
+#[test]
+fn waiter_that_came_back_while_the_original_ran_first_takes_over() {
+    let confirmer = lets_go_after_3_s();
+    let mut pod = Pod::with(&confirmer);
+    let hook = pod.hook(&["--original-first"], &["sleep", "3"]);
+    pod.logged("Pod is terminating");
+    pod.kill_waiter();
+    pod.start(&confirmer, &[]);
+    hook.ends_after(ms(6000));
+}
+
+#[test]
 fn original_ended_by_a_signal_fails_as_in_a_shell() {
     let (_confirmer, pod) = free();
     let ended = pod
