@@ -1,4 +1,7 @@
 //! The confirmer's HTTPS client: one request at a time over a kept connection, everything bounded.
+//!
+//! A kept connection that turns out dead counts as closed, not as a failure: the question is asked once more on a new one,
+//! which may lead to another replica. Only when that fails too has the confirmer failed.
 
 use std::io;
 use std::path::PathBuf;
@@ -17,6 +20,7 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use serde::{Serialize, de::DeserializeOwned};
+use socket2::{SockRef, TcpKeepalive};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
@@ -24,6 +28,16 @@ use crate::args::{Environment, RunArgs};
 
 /// For one address: name, connection and TLS handshake. One lost packet is sent again after 1 s.
 const CONNECT_WITHIN: Duration = Duration::from_secs(2);
+/// A host that is gone says nothing, and neither does a confirmer in a turn of up to [`crate::contract::HOLD_TURN`]: so
+/// its kernel is asked after this silence, and again at each [`PROBE_EVERY`].
+const PROBE_AFTER: Duration = Duration::from_secs(5);
+/// See [`PROBE_AFTER`].
+const PROBE_EVERY: Duration = Duration::from_secs(2);
+/// So many probes without an answer end the connection: after 5 + 3 × 2 = 11 s of silence.
+const PROBES: u32 = 3;
+/// The same for a question that isn't acknowledged, which no probe is sent beside. The kernel uses it instead of the
+/// number of probes too: just below the last one's time, so that it ends with that one and not with the next.
+const ACKNOWLEDGED_WITHIN: Duration = Duration::from_secs(10);
 /// Largest answer that is read.
 const ANSWER_LIMIT: usize = 64 * 1024;
 /// How much of a refusal's text goes to the log.
@@ -211,6 +225,7 @@ impl Configuration {
         let connect = async {
             let tcp = TcpStream::connect(address).await?;
             tcp.set_nodelay(true)?;
+            notice_dead_host(&tcp);
             let tls = self.tls.connect(self.server_name.clone(), tcp).await?;
             http1::handshake(TokioIo::new(tls))
                 .await
@@ -231,6 +246,17 @@ impl Configuration {
         });
         Ok(sender)
     }
+}
+
+/// Has the kernel look after the other end. A kernel that won't leaves us the turns' own bounds.
+fn notice_dead_host(tcp: &TcpStream) {
+    let socket = SockRef::from(tcp);
+    let probes = TcpKeepalive::new()
+        .with_time(PROBE_AFTER)
+        .with_interval(PROBE_EVERY)
+        .with_retries(PROBES);
+    let _ = socket.set_tcp_keepalive(&probes);
+    let _ = socket.set_tcp_user_timeout(Some(ACKNOWLEDGED_WITHIN));
 }
 
 async fn send(

@@ -19,7 +19,8 @@ use crate::{go_file, log};
 
 /// How long the first answers may take: the confirmer looks at the pod twice, 1 s apart.
 const FIRST_TURN: Duration = Duration::from_secs(5);
-/// What a turn may take beyond [`HOLD_TURN`].
+/// What a turn may take beyond [`HOLD_TURN`]: a confirmer that freezes is noticed then. One that ends is noticed at
+/// once, and one whose host dies after 11 s (see the client).
 const TURN_MARGIN: Duration = Duration::from_secs(5);
 /// Least time between the starts of two questions: a confirmer that answers at once must not be asked in a circle.
 const SPACING: Duration = Duration::from_millis(250);

@@ -17,6 +17,7 @@ use rustls::crypto::ring;
 use rustls::pki_types::PrivateKeyDer;
 use serde_json::{Value, json};
 use sidecar::contract::{HELLO_PATH, HOLD_PATH};
+use socket2::{SockFilter, SockRef};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio_rustls::TlsAcceptor;
@@ -49,6 +50,8 @@ pub(crate) enum Reply {
     Last(Value),
     /// Close the connection instead of an answer.
     HangUp,
+    /// Nothing, and from now on the kernel doesn't answer on this connection either: as if the host were gone.
+    Vanish,
 }
 
 pub(crate) fn hold(seconds_left: f64) -> Value {
@@ -185,11 +188,14 @@ async fn serve(
     script: Arc<Script>,
     record: Arc<Mutex<Vec<Question>>>,
 ) {
+    let stream = stream.into_std().unwrap();
+    let tcp = stream.try_clone().unwrap();
+    let stream = TcpStream::from_std(stream).unwrap();
     // A client that doesn't trust us ends here.
     let Ok(stream) = tls.accept(stream).await else {
         return;
     };
-    let service = service_fn(|request| answer(request, &*script, &record));
+    let service = service_fn(|request| answer(request, &*script, &record, &tcp));
     let _ = http1::Builder::new()
         .serve_connection(TokioIo::new(stream), service)
         .await;
@@ -199,6 +205,7 @@ async fn answer(
     request: Request<Incoming>,
     script: &Script,
     record: &Mutex<Vec<Question>>,
+    tcp: &std::net::TcpStream,
 ) -> Result<Response<Full<Bytes>>, &'static str> {
     let (head, body) = request.into_parts();
     let body = serde_json::from_slice(&body.collect().await.unwrap().to_bytes()).unwrap();
@@ -228,6 +235,12 @@ async fn answer(
             json!({"error": "not now"})
         }
         Reply::Silence => std::future::pending().await,
+        Reply::Vanish => {
+            // One instruction: of each packet that comes in keep 0 bytes.
+            let deaf = SockFilter::new(0x06, 0, 0, 0);
+            SockRef::from(tcp).attach_filter(&[deaf]).unwrap();
+            std::future::pending().await
+        }
         Reply::HangUp => return Err("hung up"),
         Reply::Last(body) => {
             response

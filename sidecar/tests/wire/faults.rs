@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use sidecar::contract::ReleaseReason as R;
+use sidecar::contract::{HOLD_TURN, ReleaseReason as R};
 
 use crate::confirmer::{Confirmer, Reply, go, hold};
 use crate::pod::{FALLBACK, Pod};
@@ -169,6 +169,35 @@ fn confirmer_lost_during_a_hold_means_the_fallback_from_then_on() {
         R::Fallback,
         "the pod was seen terminating"
     );
+}
+
+/// Flags of a waiter and a hook that are given time.
+const LONG: [&str; 2] = ["--max-wait", "60"];
+
+#[test]
+fn confirmer_whose_host_dies_during_a_hold_is_noticed_after_11_seconds_and_another_is_asked() {
+    let confirmer = Confirmer::start(|question| match question.number {
+        0 => Reply::Answer(hold(60.0)),
+        1 => Reply::Vanish,
+        _ => Reply::Answer(go("settled")),
+    });
+    let mut pod = Pod::new();
+    pod.start(&confirmer, &LONG);
+    pod.hook::<&str>(&LONG, &[]).ends_after(ms(11_000));
+    assert_eq!(pod.go_file().unwrap().reason, R::Settled);
+}
+
+#[test]
+fn confirmer_that_freezes_during_a_hold_is_noticed_when_its_turn_is_over() {
+    let confirmer = holds();
+    let mut pod = Pod::new();
+    pod.start(&confirmer, &LONG);
+    let mut hook = pod.hook::<&str>(&LONG, &[]);
+    let noticed = HOLD_TURN + ms(5000);
+    hook.is_held_for(noticed);
+    hook.ends_after(noticed + FALLBACK);
+    pod.logged("failed to get an answer to /v1/hold within 30 s");
+    assert_eq!(pod.go_file().unwrap().reason, R::Fallback);
 }
 
 #[test]
