@@ -1,5 +1,6 @@
 //! A waiter that dies, freezes, comes late or comes back.
 
+use std::io::Write as _;
 use std::os::unix::net::UnixListener;
 use std::time::{Duration, Instant};
 
@@ -156,14 +157,33 @@ fn waiter_that_is_frozen_is_no_waiter() {
 
 #[test]
 fn waiter_that_turns_a_hook_away_is_asked_gently() {
+    is_asked_gently(b"");
+}
+
+#[test]
+fn waiter_that_dies_beside_a_release_file_of_another_is_asked_gently() {
+    is_asked_gently(b"{\"type\":\"welcome\",\"epoch\":\"this\"}\n");
+}
+
+/// Ends each connection of a hook, the first after this greeting, beside a release file where that is a welcome.
+fn is_asked_gently(mut greeting: &[u8]) {
     let pod = Pod::new();
+    if !greeting.is_empty() {
+        let go = json!({"epoch": "another", "reason": "settled"}).to_string();
+        std::fs::write(pod.volume().join("go"), go).unwrap();
+    }
     let listener = UnixListener::bind(pod.volume().join("sock")).unwrap();
     listener.set_nonblocking(true).unwrap();
     let mut hook = pod.plain_hook();
     let mut count = 0;
     while hook.is_running() {
         match listener.accept() {
-            Ok(turned_away) => drop((turned_away, count += 1)),
+            Ok((mut turned_away, _)) => {
+                turned_away
+                    .write_all(std::mem::take(&mut greeting))
+                    .unwrap();
+                count += 1;
+            }
             Err(_) => std::thread::sleep(ms(1)),
         }
     }
