@@ -5,8 +5,8 @@
 KUBERNETES ?= 1.34.4
 
 # What the cluster, the images and the linker need. openssl makes the service-account key.
-PACKAGES = buildah conntrack containerd containernetworking-plugins etcd-server gcc haproxy iproute2 \
-	iptables libc6-dev openssl procps runc util-linux
+PACKAGES = buildah ca-certificates conntrack containerd containernetworking-plugins etcd-server gcc haproxy iproute2 \
+	iptables libc6-dev mount openssl procps runc util-linux
 
 TARGET = $(or $(CARGO_TARGET_DIR),target)
 BIN = $(TARGET)/debug
@@ -31,12 +31,13 @@ cluster: setup images binaries ## start a cluster, leave it running, and say how
 cluster-down: binaries ## remove the cluster that `make cluster` started
 	$(CLUSTER) down
 
-# Cargo's own output, unchanged, for every crate; unit tests run in there as well as anywhere.
+# Cargo's own output, unchanged, for every crate; unit tests run in there as well as anywhere. Most tests wait more
+# than they compute, hence more threads than cores.
 test: setup images ## run every test, those on a real cluster included
 	cargo test --workspace --locked --no-run
-	$(CLUSTER) run --version $(KUBERNETES) -- cargo test --workspace --locked --offline --no-fail-fast
+	RUST_TEST_THREADS=8 $(CLUSTER) run --version $(KUBERNETES) -- cargo test --workspace --locked --offline --no-fail-fast
 
-lint: tools ## check format, lints, docs, each crate alone, dependencies and licences
+lint: packages tools ## check format, lints, docs, each crate alone, dependencies and licences
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --document-private-items --locked
@@ -46,7 +47,7 @@ lint: tools ## check format, lints, docs, each crate alone, dependencies and lic
 	target/tools/bin/cargo-deny check bans licenses sources
 
 bench: setup images binaries ## measure the waiter's size and memory, and the time from release to SIGTERM
-	$(CLUSTER) run --version $(KUBERNETES) -- $(BIN)/bench
+	$(CLUSTER) run --version $(KUBERNETES) -- $(BIN)/bench --waiter $(TARGET)/$(HOST)/image/waiter
 
 # --- what the targets above need ---
 
@@ -61,7 +62,7 @@ kubernetes: $(KUBERNETES_BIN)/kubelet
 
 # Versions are stamped in, else the server says v0.0.0 and version checks go wrong. 1.34 is the
 # basename of 1.34.4. The folder appears only when it is complete.
-$(KUBERNETES_BIN)/kubelet:
+$(KUBERNETES_BIN)/kubelet: | packages
 	cd tests/kubernetes/v$(basename $(KUBERNETES)) && CGO_ENABLED=0 go build -trimpath -o $(CURDIR)/$(KUBERNETES_BIN).new/ \
 		-ldflags "-s -w -X k8s.io/component-base/version.gitVersion=v$(KUBERNETES) -X k8s.io/component-base/version.gitMajor=1 \
 			-X k8s.io/component-base/version.gitMinor=$(patsubst 1.%,%,$(basename $(KUBERNETES)))" \
@@ -69,12 +70,12 @@ $(KUBERNETES_BIN)/kubelet:
 	rm -rf $(KUBERNETES_BIN)
 	mv $(KUBERNETES_BIN).new $(KUBERNETES_BIN)
 
-binaries:
+binaries: packages
 	cargo build --workspace --bins --locked
 
 tools: target/tools/bin/cargo-deny
 
-target/tools/bin/cargo-deny:
+target/tools/bin/cargo-deny: | packages
 	cargo install --locked --root target/tools cargo-deny
 
 # --- images: FROM scratch, one static binary each, as OCI archives in target/images ---

@@ -5,15 +5,16 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result, bail, ensure};
 use k8s_openapi::api::core::v1::{Event, Pod};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use kube::api::{DeleteParams, ListParams};
-use kube::{Api, ResourceExt};
+use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 use sidecar::contract::{CONTAINER, INJECTION_ALL, LABEL_INJECTED, LABEL_INJECTION};
 use tokio::sync::OnceCell;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use crate::layout::workspace;
 use crate::logs::Record;
+use crate::namespace::apply;
 use crate::{Cluster, ContainerLog, TestNamespace, images, lab};
 
 /// Longer than a pod needs on a busy machine.
@@ -39,6 +40,43 @@ pub async fn cluster() -> Result<Cluster> {
         })
         .await?;
     Ok(cluster)
+}
+
+/// Waits until the API server's calls to the webhook arrive: a Deployment that is available doesn't show that its
+/// watches have the configuration and that kube-proxy has the rules, and until then pods start without the gate.
+///
+/// # Errors
+/// When they don't in time.
+pub async fn wait_injecting(client: &Client) -> Result<()> {
+    /// Calls in a row that must arrive, since they are spread over the replicas.
+    const IN_A_ROW: u32 = 5;
+    let namespace = "injection-probe";
+    let labels = json!({LABEL_INJECTION: INJECTION_ALL});
+    let manifest = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": labels}});
+    apply(client, None, manifest).await?;
+    let probe: Pod = serde_json::from_value(mk_app("probe")).context("the probe must be a pod")?;
+    let pods = Api::<Pod>::namespaced(client.clone(), namespace);
+    let params = PostParams {
+        dry_run: true,
+        ..PostParams::default()
+    };
+    let deadline = Instant::now() + SOON;
+    let mut gated = 0;
+    while gated < IN_A_ROW {
+        // Pods are forbidden until the namespace's ServiceAccount is there.
+        match pods.create(&params, &probe).await {
+            Ok(pod) if is_gated(&pod) => gated += 1,
+            Ok(_) | Err(_) => {
+                gated = 0;
+                ensure!(
+                    Instant::now() < deadline,
+                    "failed to see pods gated within {SOON:?}"
+                );
+                sleep(Duration::from_millis(200)).await;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// A namespace in which every pod is gated.
@@ -230,32 +268,38 @@ impl<'a> GatedPod<'a> {
     /// # Errors
     /// When there is none in time.
     pub async fn event(&self, reason: &str) -> Result<String> {
-        wait_event(self.namespace, &self.name(), reason).await
+        wait_event(self.namespace, &self.name(), reason, "").await
     }
 }
 
-/// Waits for an Event of this `reason` about `name`, and returns its message.
+/// Waits for an Event of this `reason` about `name` whose message has `text` in it, and returns the message.
 ///
 /// # Errors
 /// When there is none within half a minute.
-pub async fn wait_event(namespace: &TestNamespace, name: &str, reason: &str) -> Result<String> {
+pub async fn wait_event(
+    namespace: &TestNamespace,
+    name: &str,
+    reason: &str,
+    text: &str,
+) -> Result<String> {
     let mut seen: Vec<Event> = Vec::new();
     for _ in 0..150 {
         // The API server may be away on purpose.
         seen = namespace.events(name).await.unwrap_or(seen);
-        if let Some(found) = seen
+        let of_reason = seen
             .iter()
-            .find(|event| event.reason.as_deref() == Some(reason))
-        {
-            return Ok(found.message.clone().unwrap_or_default());
+            .filter(|event| event.reason.as_deref() == Some(reason));
+        let mut messages = of_reason.map(|event| event.message.clone().unwrap_or_default());
+        if let Some(found) = messages.find(|message| message.contains(text)) {
+            return Ok(found);
         }
         sleep(Duration::from_millis(200)).await;
     }
-    let reasons: Vec<_> = seen
+    let all: Vec<_> = seen
         .iter()
-        .filter_map(|event| event.reason.as_deref())
+        .map(|event| (&event.reason, &event.message))
         .collect();
-    bail!("failed to find Event {reason} about {name} among {reasons:?}")
+    bail!("failed to find Event {reason} with {text:?} about {name} among {all:?}")
 }
 
 /// Whether a pod carries the gate: label and container.

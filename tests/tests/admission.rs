@@ -11,12 +11,12 @@ use serde_json::{Value, json};
 use sidecar::contract::{
     INJECTION_ENABLED, LABEL_INJECTED, LABEL_INJECTION, NAMESPACE, annotation,
 };
-use tests::gate::{GatedPod, SOON, cluster, is_gated, mk_app, mk_service, namespace};
+use tests::gate::{GatedPod, cluster, is_gated, mk_app, namespace};
 use tests::layout::workspace;
 use tests::{TestNamespace, http, process};
 
-/// Creates a pod and returns what the API server made of it; it isn't waited for.
-async fn create(namespace: &TestNamespace, pod: Value) -> Pod {
+/// What the API server would make of a pod: a dry run.
+async fn admit(namespace: &TestNamespace, pod: Value) -> Pod {
     let pod: Pod = serde_json::from_value(pod).unwrap();
     namespace
         .api::<Pod>()
@@ -42,10 +42,10 @@ async fn namespace_without_the_label_and_pods_that_opt_out_are_untouched() {
     let plain = TestNamespace::create(&cluster().await.unwrap(), "plain", &[])
         .await
         .unwrap();
-    let untouched = create(&plain, annotated("a", annotation::INJECT, "true")).await;
+    let untouched = admit(&plain, annotated("a", annotation::INJECT, "true")).await;
     assert!(!is_gated(&untouched) && untouched.spec.unwrap().init_containers.is_none());
     let all = namespace("all").await.unwrap();
-    let untouched = create(&all, annotated("a", annotation::INJECT, "false")).await;
+    let untouched = admit(&all, annotated("a", annotation::INJECT, "false")).await;
     assert_eq!(
         untouched.annotations().len(),
         1,
@@ -53,7 +53,7 @@ async fn namespace_without_the_label_and_pods_that_opt_out_are_untouched() {
         untouched.annotations()
     );
     assert!(!is_gated(&untouched));
-    assert!(is_gated(&create(&all, mk_app("a")).await));
+    assert!(is_gated(&admit(&all, mk_app("a")).await));
 }
 
 #[tokio::test]
@@ -62,12 +62,12 @@ async fn label_enabled_gates_pods_that_ask_for_it() {
     let namespace = TestNamespace::create(&cluster().await.unwrap(), "enabled", &labels)
         .await
         .unwrap();
-    assert!(!is_gated(&create(&namespace, mk_app("a")).await));
+    assert!(!is_gated(&admit(&namespace, mk_app("a")).await));
     assert!(!is_gated(
-        &create(&namespace, annotated("a", annotation::INJECT, "false")).await
+        &admit(&namespace, annotated("a", annotation::INJECT, "false")).await
     ));
     assert!(is_gated(
-        &create(&namespace, annotated("a", annotation::INJECT, "true")).await
+        &admit(&namespace, annotated("a", annotation::INJECT, "true")).await
     ));
 }
 
@@ -152,8 +152,9 @@ async fn gated_pod_runs_where_pod_security_restricted_is_enforced() {
     app["spec"]["securityContext"] =
         json!({"runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"}});
     app["spec"]["containers"][0]["securityContext"] = json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}, "runAsUser": 1000});
-    namespace.apply(mk_service("web")).await.unwrap();
-    let pod = GatedPod::start(&namespace, app).await.unwrap();
+    let pod = GatedPod::start_behind_service(&namespace, app)
+        .await
+        .unwrap();
     let held = pod.held().await.unwrap();
     assert!(held >= Duration::from_secs(5), "{held:?}");
 }
@@ -169,7 +170,7 @@ async fn quota_on_requests_and_limits_admits_a_gated_pod() {
     app["spec"]["containers"][0]["resources"] = json!({"requests": resources, "limits": resources});
     // The quota's controller has to see it first.
     tokio::time::sleep(Duration::from_secs(2)).await;
-    let pod = create(&namespace, app).await;
+    let pod = admit(&namespace, app).await;
     assert!(is_gated(&pod));
 }
 
@@ -187,7 +188,7 @@ async fn applying_the_manifests_again_changes_nothing() {
     .unwrap();
     let objects = yaml_documents(&cluster, &manifests);
     assert!(objects.len() >= 10, "{}", objects.len());
-    let before = generations(&client, &objects).await;
+    let before = versions(&client, &objects).await;
     for _ in 0..2 {
         process::output(
             cluster
@@ -196,11 +197,10 @@ async fn applying_the_manifests_again_changes_nothing() {
                 .arg(workspace().join("manifests/base")),
         )
         .unwrap();
-        assert_eq!(generations(&client, &objects).await, before);
+        assert_eq!(versions(&client, &objects).await, before);
     }
     let namespace = namespace("again").await.unwrap();
-    assert!(is_gated(&create(&namespace, mk_app("a")).await));
-    namespace.wait_pods("none=such", 0, SOON).await.unwrap();
+    assert!(is_gated(&admit(&namespace, mk_app("a")).await));
 }
 
 /// The documents of a YAML stream, by the API server's own reading of them.
@@ -220,11 +220,9 @@ fn yaml_documents(cluster: &tests::Cluster, manifests: &str) -> Vec<DynamicObjec
         .collect()
 }
 
-/// What tells whether an object was changed: its generation where it has one, else its version.
-async fn generations(
-    client: &kube::Client,
-    objects: &[DynamicObject],
-) -> Vec<(String, Option<i64>, Value)> {
+/// What tells whether an object was changed: its generation where it has one (a status moves the version), else its
+/// version.
+async fn versions(client: &kube::Client, objects: &[DynamicObject]) -> Vec<String> {
     let mut all = Vec::new();
     for object in objects {
         let types = object.types.clone().unwrap();
@@ -234,10 +232,16 @@ async fn generations(
             None => Api::all_with(client.clone(), &resource),
         };
         let found = api.get(&object.name_any()).await.unwrap();
-        all.push((
-            format!("{} {}", types.kind, object.name_any()),
-            found.metadata.generation,
-            found.data["webhooks"].clone(),
+        let generation = found
+            .metadata
+            .generation
+            .map(|generation| generation.to_string());
+        let version = generation.or_else(|| found.resource_version()).unwrap();
+        all.push(format!(
+            "{} {} {version} {}",
+            types.kind,
+            object.name_any(),
+            found.data["webhooks"]
         ));
     }
     all

@@ -9,7 +9,8 @@ use k8s_openapi::api::core::v1::{Pod, ServiceAccount};
 use kube::api::{DeleteParams, EvictParams, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use serde_json::json;
-use tests::gate::{GatedPod, SOON, is_gated, mk_app, mk_service, namespace, unix_ms};
+use tests::gate::{GatedPod, SOON, is_gated, mk_app, mk_service, namespace, unix_ms, wait_event};
+use tests::process::Name;
 use tests::{TestNamespace, http, images};
 use tokio::time::sleep;
 
@@ -49,6 +50,42 @@ async fn app_from_scratch_without_a_hook_is_held_until_its_endpoint_was_dropped_
     );
 }
 
+/// The evidence counts, not the deletion: a gate that only slept a settle would let this pod go too early.
+#[tokio::test]
+async fn settle_counts_from_when_the_endpoint_was_dropped_however_late_that_is() {
+    let namespace = namespace("late").await.unwrap();
+    let pod = GatedPod::start(&namespace, mk_app("web")).await.unwrap();
+    // A slice of our own, which no controller keeps.
+    let slice = |ready: bool| {
+        json!({
+            "apiVersion": "discovery.k8s.io/v1",
+            "kind": "EndpointSlice",
+            "metadata": {"name": "by-hand", "labels": {"kubernetes.io/service-name": "elsewhere"}},
+            "addressType": "IPv4",
+            "ports": [{"port": 8080}],
+            "endpoints": [{
+                "addresses": [pod.pod.status.clone().unwrap().pod_ip.unwrap()],
+                "conditions": {"ready": ready},
+                "targetRef": {"kind": "Pod", "name": "web", "namespace": namespace.name(), "uid": pod.pod.uid().unwrap()},
+            }],
+        })
+    };
+    namespace.apply(slice(true)).await.unwrap();
+    sleep(s(1)).await;
+    pod.delete().await.unwrap();
+    sleep(s(8)).await;
+    let dropped = unix_ms();
+    namespace.apply(slice(false)).await.unwrap();
+    assert_settled(Duration::from_millis(
+        pod.sigterm().await.unwrap() - dropped,
+    ));
+    let released = pod.event("Released").await.unwrap();
+    assert!(
+        released.contains("/elsewhere: endpoint dropped"),
+        "{released}"
+    );
+}
+
 #[tokio::test]
 async fn settle_annotation_stretches_the_hold() {
     let namespace = namespace("settle").await.unwrap();
@@ -79,6 +116,15 @@ async fn own_exec_hook_runs_once_after_the_wait_and_keeps_its_exit_code() {
     assert_eq!(json!(records[0].argv), command);
     let failed = pod.event("FailedPreStopHook").await.unwrap();
     assert!(failed.contains("PreStopHook failed"), "{failed}");
+    let kubelet = std::fs::read_to_string(namespace.cluster().log(Name::Kubelet)).unwrap();
+    let uid = pod.pod.uid().unwrap();
+    let mut about = kubelet
+        .lines()
+        .filter(|line| line.contains(&uid) || line.contains(namespace.name()));
+    assert!(
+        about.any(|line| line.contains("exited with 7")),
+        "the kubelet saw another exit code"
+    );
 }
 
 /// S68.
@@ -153,6 +199,10 @@ async fn liveness_restart_is_not_held_and_the_next_deletion_is() {
     let again = GatedPod::find(&namespace, "web").await.unwrap();
     again.wait_endpoint().await.unwrap();
     assert_settled(again.held().await.unwrap());
+    // One Event of a reason must not hide another.
+    wait_event(&namespace, "web", "Released", ": settled (")
+        .await
+        .unwrap();
 }
 
 #[tokio::test]

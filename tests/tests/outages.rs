@@ -15,11 +15,19 @@ use sidecar::contract::{CONTAINER, NAMESPACE, annotation};
 use tests::TestNamespace;
 use tests::gate::{GatedPod, is_gated, mk_app, namespace, unix_ms};
 use tests::namespace::container_id;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, MutexGuard};
 use tokio::time::{Instant, sleep};
 
 /// Held by each test of this file for its whole length.
 static EXCLUSIVE: Mutex<()> = Mutex::const_new(());
+
+/// The lock, and a namespace of a cluster in which prestop-gate is whole, whatever the test before left.
+async fn begin(prefix: &str) -> (MutexGuard<'static, ()>, TestNamespace) {
+    let exclusive = EXCLUSIVE.lock().await;
+    let namespace = namespace(prefix).await.unwrap();
+    scale(&namespace, 2).await;
+    (exclusive, namespace)
+}
 
 const fn s(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
@@ -35,8 +43,7 @@ fn mk_held(name: &str, settle: &str) -> Value {
 
 /// A pod whose hold has begun and would last for `settle`; and when it was deleted.
 async fn start_hold<'a>(namespace: &'a TestNamespace, settle: &str) -> (GatedPod<'a>, u64) {
-    namespace.apply(mk_service("web")).await.unwrap();
-    let pod = GatedPod::start(namespace, mk_held("web", settle))
+    let pod = GatedPod::start_behind_service(namespace, mk_held("web", settle))
         .await
         .unwrap();
     let asked = pod.delete().await.unwrap();
@@ -66,7 +73,7 @@ async fn scale(namespace: &TestNamespace, replicas: u32) {
             .filter(|pod| tests::namespace::is_ready(pod))
             .count();
         if pods.len() == replicas as usize && ready == pods.len() {
-            return;
+            break;
         }
         assert!(
             Instant::now() < deadline,
@@ -75,6 +82,16 @@ async fn scale(namespace: &TestNamespace, replicas: u32) {
         );
         sleep(Duration::from_millis(200)).await;
     }
+    if replicas > 0 {
+        wait_injecting(namespace).await;
+    }
+}
+
+/// Until the API server's calls arrive: its watches and kube-proxy's rules follow the replicas.
+async fn wait_injecting(namespace: &TestNamespace) {
+    tests::gate::wait_injecting(namespace.client())
+        .await
+        .unwrap();
 }
 
 async fn own_pods(namespace: &TestNamespace) -> Vec<Pod> {
@@ -86,10 +103,8 @@ async fn own_pods(namespace: &TestNamespace) -> Vec<Pod> {
 /// hold for the fallback.
 #[tokio::test]
 async fn without_prestop_gate_pods_start_ungated_and_gated_ones_hold_for_the_fallback() {
-    let _exclusive = EXCLUSIVE.lock().await;
-    let namespace = namespace("absent").await.unwrap();
-    namespace.apply(mk_service("web")).await.unwrap();
-    let pod = GatedPod::start(&namespace, mk_held("web", "5s"))
+    let (_exclusive, namespace) = begin("absent").await;
+    let pod = GatedPod::start_behind_service(&namespace, mk_held("web", "5s"))
         .await
         .unwrap();
     scale(&namespace, 0).await;
@@ -113,8 +128,7 @@ async fn without_prestop_gate_pods_start_ungated_and_gated_ones_hold_for_the_fal
 
 #[tokio::test]
 async fn hold_survives_the_rollout_of_prestop_gate_itself_and_no_pod_starts_ungated() {
-    let _exclusive = EXCLUSIVE.lock().await;
-    let namespace = namespace("own-rollout").await.unwrap();
+    let (_exclusive, namespace) = begin("own-rollout").await;
     let (pod, asked) = start_hold(&namespace, "35s").await;
     let before: Vec<_> = own_pods(&namespace)
         .await
@@ -157,8 +171,7 @@ async fn hold_survives_the_rollout_of_prestop_gate_itself_and_no_pod_starts_unga
 
 #[tokio::test]
 async fn replicas_that_are_all_killed_come_back_with_the_same_authorities_and_are_still_trusted() {
-    let _exclusive = EXCLUSIVE.lock().await;
-    let namespace = namespace("killed").await.unwrap();
+    let (_exclusive, namespace) = begin("killed").await;
     let pod = GatedPod::start_behind_service(&namespace, mk_app("web"))
         .await
         .unwrap();
@@ -183,6 +196,7 @@ async fn replicas_that_are_all_killed_come_back_with_the_same_authorities_and_ar
         assert!(Instant::now() < deadline, "prestop-gate didn't come back");
         sleep(Duration::from_millis(200)).await;
     }
+    wait_injecting(&namespace).await;
     assert_eq!(authorities(&namespace).await, before);
     GatedPod::start(&namespace, mk_app("trusts-the-webhook"))
         .await
@@ -204,8 +218,7 @@ async fn authorities(namespace: &TestNamespace) -> BTreeMap<String, ByteString> 
 /// S14: the kubelet doesn't start it again while the pod terminates.
 #[tokio::test]
 async fn waiter_that_is_killed_during_the_hold_leaves_the_app_held_for_the_fallback() {
-    let _exclusive = EXCLUSIVE.lock().await;
-    let namespace = namespace("waiter").await.unwrap();
+    let (_exclusive, namespace) = begin("waiter").await;
     let (pod, asked) = start_hold(&namespace, "40s").await;
     let id = container_id(&pod.pod, CONTAINER).unwrap();
     let killed = unix_ms();
@@ -223,8 +236,7 @@ async fn waiter_that_is_killed_during_the_hold_leaves_the_app_held_for_the_fallb
 
 #[tokio::test]
 async fn hold_goes_on_while_the_api_server_is_down() {
-    let _exclusive = EXCLUSIVE.lock().await;
-    let namespace = namespace("api").await.unwrap();
+    let (_exclusive, namespace) = begin("api").await;
     let (pod, asked) = start_hold(&namespace, "25s").await;
     // The endpoint's drop has to be known before.
     sleep(s(2)).await;

@@ -68,11 +68,12 @@ impl Limits {
         buffer: 8 * 1024,
         drain: Duration::from_secs(10),
     };
-    /// For the kubelet and Prometheus.
+    /// For the kubelet and Prometheus. A probe is a connection of its own, and must find room beside idle ones that
+    /// any pod can open.
     pub const ADMIN: Self = Self {
         handshake: Duration::from_secs(10),
-        head: Duration::from_mins(2),
-        connections: 100,
+        head: Duration::from_secs(5),
+        connections: 2_000,
         buffer: 8 * 1024,
         drain: Duration::from_secs(1),
     };

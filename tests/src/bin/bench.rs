@@ -3,9 +3,11 @@
 //! Prints a table and writes `target/bench/report.json`. Nothing is asserted: times depend on the machine.
 
 use std::fs;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use clap::Parser;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
 use kube::Api;
@@ -22,8 +24,17 @@ const PODS: usize = 10;
 /// How long a waiter idles for its CPU ticks to be counted.
 const IDLE: Duration = Duration::from_secs(30);
 
+/// Measures what the gate costs a pod.
+#[derive(Debug, Parser)]
+struct Args {
+    /// The binary in the waiter's image.
+    #[arg(long, value_name = "PATH")]
+    waiter: PathBuf,
+}
+
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<()> {
+    let args = Args::parse();
     let cluster = gate::cluster().await?;
     let namespace = namespace("bench").await?;
     namespace.apply(mk_service("web")).await?;
@@ -50,7 +61,7 @@ async fn main() -> Result<()> {
     }
     delays.sort_unstable();
     let report = json!({
-        "waiter_binary_bytes": waiter_binary_bytes()?,
+        "waiter_binary_bytes": fs::metadata(&args.waiter).context("failed to find the waiter's binary")?.len(),
         "waiter_rss_bytes_idle": rss_idle,
         "waiter_rss_bytes_holding": rss_holding,
         "waiter_idle_cpu_ticks_in_30_s": idle_cpu_ticks,
@@ -67,20 +78,6 @@ async fn main() -> Result<()> {
         println!("{text}");
     }
     Ok(())
-}
-
-/// The size of the binary in the waiter's image.
-fn waiter_binary_bytes() -> Result<u64> {
-    let builds = fs::read_dir(workspace().join("target")).context("failed to list target")?;
-    let binaries = builds
-        .flatten()
-        .map(|build| build.path().join("image/waiter"));
-    let sizes = binaries
-        .filter_map(|path| fs::metadata(path).ok())
-        .map(|found| found.len());
-    sizes
-        .max()
-        .context("failed to find the waiter's binary (run `make images`)")
 }
 
 /// The one process of a container.

@@ -13,6 +13,8 @@ use sidecar::contract::NAMESPACE;
 use tokio::process::Command;
 use tokio::time::{sleep, timeout};
 
+use crate::gate;
+
 /// How long the webhook may take to be in force.
 const PATIENCE: Duration = Duration::from_secs(90);
 
@@ -46,7 +48,7 @@ pub async fn install(client: &Client, kubectl: std::process::Command, folder: &P
             PATIENCE.as_secs()
         );
     }
-    Ok(())
+    gate::wait_injecting(client).await
 }
 
 async fn is_in_force(client: &Client) -> Result<bool> {

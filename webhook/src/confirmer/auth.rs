@@ -237,7 +237,7 @@ impl Verifier {
 
     /// Keeps the keys fresh until dropped; `ready` is released with the first.
     ///
-    /// A key that the API server no longer publishes goes within [`REFRESH_EVERY`]; a new one is fetched when first met.
+    /// A key that the API server no longer publishes goes within ten minutes; a new one is fetched when first met.
     pub async fn keep(&self, ready: BlockReady) {
         while self.refresh().await.is_err() {
             sleep(REFRESH_PAUSE).await;

@@ -73,10 +73,12 @@ impl Events {
         pause: Duration,
         because: &[String],
     ) {
-        let mut text = format!(
-            "Released after {:.1} s: {reason}",
-            (held + pause).as_secs_f64()
-        );
+        let mut text = if pause.is_zero() {
+            format!("Released after {:.1} s: {reason}", held.as_secs_f64())
+        } else {
+            // The kubelet may end it before: nothing keeps a forced deletion or a failing node.
+            format!("Held on for {:.1} s at most: {reason}", pause.as_secs_f64())
+        };
         if !because.is_empty() {
             text = format!("{text} ({})", because.join("; "));
         }
@@ -119,7 +121,7 @@ pub fn explain(reason: ReleaseReason) -> &'static str {
             "The longest hold is over: raise prestop-gate.dev/max-wait if traffic still came."
         }
         ReleaseReason::Restart => {
-            "The pod isn't being deleted: a container restarts, which needs no hold."
+            "Nobody deleted the pod: the kubelet restarts a container, or ends the pod (activeDeadlineSeconds) unknown to the API."
         }
         ReleaseReason::Node => {
             "Its node is shutting down, under pressure or not ready, and the API knows of no deletion."

@@ -26,6 +26,9 @@ const ASK_EVERY: Duration = Duration::from_secs(5);
 /// Longest wait for a list that has to confirm that nothing sends to a pod: it delays a release.
 const LIST_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// Longest hold that a waiter may claim to have served: far beyond any, but no number that spoils a histogram.
+const LONGEST_ELAPSED: Duration = Duration::from_hours(24);
+
 /// Answers holds; one per process.
 pub struct Holds {
     /// Reads pods and nodes.
@@ -109,12 +112,16 @@ impl Holds {
         request: &HoldRequest,
     ) -> Result<HoldResponse, Error> {
         let waits = Waits::from_params(&request.params, self.settle).map_err(Error::Request)?;
-        let elapsed = Duration::try_from_secs_f64(request.elapsed_seconds).map_err(|_| {
-            Error::Request(format!(
-                "elapsedSeconds is {}; allowed is a number of seconds of 0 or more",
-                request.elapsed_seconds
-            ))
-        })?;
+        let elapsed = Duration::try_from_secs_f64(request.elapsed_seconds)
+            .ok()
+            .filter(|elapsed| *elapsed <= LONGEST_ELAPSED)
+            .ok_or_else(|| {
+                Error::Request(format!(
+                    "elapsedSeconds is {}; allowed is a number of seconds from 0 to {}",
+                    request.elapsed_seconds,
+                    LONGEST_ELAPSED.as_secs()
+                ))
+            })?;
         let mut turn = Turn {
             pod,
             request,

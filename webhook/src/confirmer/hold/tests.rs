@@ -625,17 +625,19 @@ async fn another_replica_goes_on_counting_a_settle_that_it_did_not_see_begin() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn numbers_that_are_no_durations_are_refused() {
+async fn numbers_that_no_hold_has_served_are_refused() {
     let fixture = mk_fixture(Api::default());
-    let error = fixture
-        .turn(HoldRequest {
-            elapsed_seconds: -1.0,
-            ..first()
-        })
-        .await
-        .expect_err("must be refused");
-    assert_eq!(
-        error.to_string(),
-        "elapsedSeconds is -1; allowed is a number of seconds of 0 or more"
-    );
+    for elapsed_seconds in [-1.0, f64::NAN, 1e18, f64::INFINITY] {
+        let error = fixture
+            .turn(HoldRequest {
+                elapsed_seconds,
+                ..first()
+            })
+            .await
+            .expect_err("must be refused");
+        let expected = format!(
+            "elapsedSeconds is {elapsed_seconds}; allowed is a number of seconds from 0 to 86400"
+        );
+        assert_eq!(error.to_string(), expected);
+    }
 }
