@@ -91,9 +91,11 @@ pub fn plan(
         }
         Some((_, Err(error))) => Cause::Broken(error),
     };
-    let kept = found
+    // What is served first: a stored authority under which no leaf holds may be a stranger's (a backup restored to the
+    // wrong name), and running pods trust the one that we hold.
+    let kept = held
         .into_iter()
-        .chain(held)
+        .chain(found)
         .find_map(|identity| Some((identity, usable_authority(identity, now)?)));
     let identity = match kept {
         Some((identity, _)) if identity.verify(policy.names, now).is_ok() => identity.clone(),

@@ -117,10 +117,19 @@ fn broken_authority_with_nothing_held_is_replaced() {
 
 #[test]
 fn broken_leaf_is_issued_anew_under_the_stored_authority() {
+    let mut stored = mk_identity(0);
+    stored.leaf.key.clear();
+    let plan = decide(Some(&stored), None, 1);
+    assert_eq!(written(&plan, &stored, 1), (true, false));
+}
+
+/// Somebody restored another Secret's backup under our name: pods trust the authority that is being served.
+#[test]
+fn authority_that_is_held_wins_over_a_stored_one_without_a_leaf_that_holds() {
     let (mut stored, held) = (mk_identity(0), mk_identity(0));
     stored.leaf.key.clear();
     let plan = decide(Some(&stored), Some(&held), 1);
-    assert_eq!(written(&plan, &stored, 1), (true, false));
+    assert_eq!(written(&plan, &held, 1), (true, true));
 }
 
 #[test]
