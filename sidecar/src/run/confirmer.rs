@@ -195,15 +195,18 @@ impl Client {
         configuration: &Configuration,
     ) -> Result<SendRequest<Full<Bytes>>, Error> {
         let count = configuration.addresses.len();
-        let mut outcome = Err(Error::Configuration("no address".to_owned()));
+        let mut first_error = None;
         for index in (0..count).map(|offset| (self.preferred + offset) % count) {
-            outcome = configuration.connect(&configuration.addresses[index]).await;
-            if outcome.is_ok() {
-                self.preferred = index;
-                break;
+            match configuration.connect(&configuration.addresses[index]).await {
+                Ok(sender) => {
+                    self.preferred = index;
+                    return Ok(sender);
+                }
+                // The first address is the one that should work; that a name can't be resolved would hide why it didn't.
+                Err(error) => first_error = first_error.or(Some(error)),
             }
         }
-        outcome
+        Err(first_error.unwrap_or_else(|| Error::Configuration("no address".to_owned())))
     }
 }
 
