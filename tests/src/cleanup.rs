@@ -113,12 +113,17 @@ pub fn remove(layout: &Layout) -> Result<()> {
     Ok(())
 }
 
-/// Removes the logs of all but the latest clusters.
+/// Removes the logs of all but the latest clusters, and of those that run.
 pub fn prune_logs(layout: &Layout) {
     let Some(folder) = layout.logs.parent() else {
         return;
     };
+    let is_running = |logs: &Path| {
+        let id = logs.file_name().and_then(|id| id.to_str());
+        id.is_some_and(|id| is_supervised(id).unwrap_or(true))
+    };
     let mut logs = entries(folder);
+    logs.retain(|logs| !is_running(logs));
     logs.sort_by_key(|path| path.metadata().and_then(|it| it.modified()).ok());
     for old in logs.iter().rev().skip(KEPT_LOGS) {
         drop(fs::remove_dir_all(old));

@@ -5,6 +5,7 @@ use std::{
     io::{BufRead, BufReader, Write},
     os::unix::net::UnixStream,
     path::Path,
+    time::Duration,
 };
 
 use anyhow::{Context, Result, bail};
@@ -12,16 +13,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::process::Name;
 
+/// Longest wait for an answer; every request is done in moments.
+const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+
 /// What the supervising process can be asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Action {
-    /// The component's process id.
-    Pid,
     /// End it with SIGKILL and leave it ended.
     Kill,
-    /// End it with SIGTERM, wait for its end, and leave it ended.
-    Stop,
     /// Freeze it with SIGSTOP: its connections stay open and nothing answers.
     Pause,
     /// Thaw it with SIGCONT.
@@ -55,6 +55,9 @@ pub struct Answer {
 pub fn ask(socket: &Path, request: Request) -> Result<Answer> {
     let stream = UnixStream::connect(socket)
         .with_context(|| format!("failed to reach {}", socket.display()))?;
+    stream
+        .set_read_timeout(Some(ANSWER_WITHIN))
+        .context("failed to limit the wait for an answer")?;
     let mut line = serde_json::to_string(&request)?;
     line.push('\n');
     (&stream)

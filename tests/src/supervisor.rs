@@ -241,9 +241,7 @@ impl Owner {
             process::signal(pid, kind)
         };
         match request.action {
-            Action::Pid => {}
             Action::Kill => component.stop(Signal::KILL)?,
-            Action::Stop => component.stop(Signal::TERM)?,
             Action::Pause => to_running(component, Signal::STOP)?,
             Action::Resume => to_running(component, Signal::CONT)?,
             Action::Start => component.restart()?,
