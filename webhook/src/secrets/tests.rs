@@ -123,13 +123,8 @@ async fn deleted_secret_is_restored_from_what_is_served() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn broken_secret_is_repaired_without_losing_the_authority() {
-    for (broken, is_same_leaf) in [
-        ("tls.key", false),
-        ("tls.crt", false),
-        ("ca.crt", true),
-        ("ca.key", true),
-    ] {
+async fn broken_secret_is_restored_from_what_is_served() {
+    for broken in ["tls.key", "tls.crt", "ca.crt", "ca.key"] {
         let api = FakeApi::default();
         let before = mk_identity(0);
         store(&api, &before);
@@ -140,10 +135,7 @@ async fn broken_secret_is_repaired_without_losing_the_authority() {
         });
         let (writes, _) = replica.writes(1).await;
         assert_eq!(methods(&writes), ["PUT"], "{broken}");
-        let after = stored_identity(&api);
-        assert_eq!(after.authority, before.authority, "{broken}");
-        assert_eq!(after.leaf == before.leaf, is_same_leaf, "{broken}");
-        after.verify(CONFIRMER.names, wall_clock(0)).unwrap();
+        assert_eq!(stored_identity(&api), before, "{broken}");
         assert!(replica.resolver.is_ready() && replica.readiness.pending().is_empty());
     }
 }
