@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 use sidecar::contract::{
     INJECTION_ENABLED, LABEL_INJECTED, LABEL_INJECTION, NAMESPACE, annotation,
 };
-use tests::gate::{GatedPod, cluster, is_gated, mk_app, namespace};
+use tests::gate::{GatedPod, SOON, cluster, is_gated, mk_app, namespace};
 use tests::layout::workspace;
-use tests::{TestNamespace, http, process};
+use tests::{TestNamespace, http, images, process};
 
 /// What the API server would make of a pod: a dry run.
 async fn admit(namespace: &TestNamespace, pod: Value) -> Pod {
@@ -172,6 +172,37 @@ async fn quota_on_requests_and_limits_admits_a_gated_pod() {
     tokio::time::sleep(Duration::from_secs(2)).await;
     let pod = admit(&namespace, app).await;
     assert!(is_gated(&pod));
+}
+
+/// S75: the sidecar must not keep a finished pod alive.
+#[tokio::test]
+async fn job_completes() {
+    let namespace = namespace("job").await.unwrap();
+    let job = json!({
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "once"},
+        "spec": {"template": {"metadata": {"labels": {"app": "once"}}, "spec": {
+            "restartPolicy": "Never",
+            "containers": [{"name": "app", "image": images::reference("app"), "command": ["/app", "record", "--path", "/dev/stdout", "done"]}],
+        }}},
+    });
+    namespace.apply(job).await.unwrap();
+    let done = |job: Option<&k8s_openapi::api::batch::v1::Job>| {
+        job.and_then(|job| job.status.as_ref())
+            .and_then(|status| status.succeeded)
+            == Some(1)
+    };
+    namespace
+        .wait("once", "has completed", SOON, done)
+        .await
+        .unwrap();
+    let pods = namespace
+        .api::<Pod>()
+        .list(&ListParams::default())
+        .await
+        .unwrap();
+    assert!(is_gated(&pods.items[0]));
 }
 
 /// Tools that deploy from Git apply again and again.

@@ -6,12 +6,12 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Pod, ServiceAccount};
-use kube::api::{DeleteParams, EvictParams, ListParams, Patch, PatchParams};
+use kube::api::{DeleteParams, EvictParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use serde_json::json;
-use tests::gate::{GatedPod, SOON, is_gated, mk_app, mk_service, namespace, unix_ms, wait_event};
+use tests::gate::{GatedPod, SOON, mk_app, mk_service, namespace, unix_ms, wait_event};
 use tests::process::Name;
-use tests::{TestNamespace, http, images};
+use tests::{TestNamespace, http};
 use tokio::time::sleep;
 
 const fn s(seconds: u64) -> Duration {
@@ -371,35 +371,4 @@ async fn pod_that_left_its_service_a_settle_ago_goes_at_once() {
     let held = pod.held().await.unwrap();
     assert!(held < s(5), "{held:?}");
     assert!(pod.event("Released").await.unwrap().contains(": settled ("));
-}
-
-/// S75: the sidecar must not keep a finished pod alive.
-#[tokio::test]
-async fn job_completes() {
-    let namespace = namespace("job").await.unwrap();
-    let job = json!({
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": "once"},
-        "spec": {"template": {"metadata": {"labels": {"app": "once"}}, "spec": {
-            "restartPolicy": "Never",
-            "containers": [{"name": "app", "image": images::reference("app"), "command": ["/app", "record", "--path", "/dev/stdout", "done"]}],
-        }}},
-    });
-    namespace.apply(job).await.unwrap();
-    let done = |job: Option<&k8s_openapi::api::batch::v1::Job>| {
-        job.and_then(|job| job.status.as_ref())
-            .and_then(|status| status.succeeded)
-            == Some(1)
-    };
-    namespace
-        .wait("once", "has completed", SOON, done)
-        .await
-        .unwrap();
-    let pods = namespace
-        .api::<Pod>()
-        .list(&ListParams::default())
-        .await
-        .unwrap();
-    assert!(is_gated(&pods.items[0]));
 }
