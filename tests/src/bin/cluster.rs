@@ -198,8 +198,10 @@ fn print_usage(layout: &Layout) {
         kubectl.display()
     );
     println!(
-        "Or get a shell in there: nsenter --net={} bash",
-        netns::path(&layout.outside_netns()).display()
+        "Or get a shell in there, with `kubectl` set up:\n  nsenter --net={} env KUBECONFIG={} PATH={}:$PATH bash",
+        netns::path(&layout.outside_netns()).display(),
+        layout.kubeconfig().display(),
+        layout.binaries.display()
     );
     println!(
         "Logs are in {}. `make cluster-down` removes it.",
