@@ -133,6 +133,17 @@ fn mk_pod(uid: &str, grace: Option<u64>) -> Value {
     pod
 }
 
+/// A pod that is being deleted, on a replica whose lists are complete: with an endpoint where `ready` says so.
+fn mk_terminating(ready: Option<bool>) -> Fixture {
+    let pod = mk_pod("u1", Some(100));
+    let fixture = mk_fixture(Api {
+        pod: Some(pod.clone()),
+        ..Api::default()
+    });
+    fixture.sync(Some(&pod), ready);
+    fixture
+}
+
 fn mk_meta(pod: &Value) -> PartialObjectMeta<Pod> {
     serde_json::from_value(json!({"metadata": pod["metadata"]})).expect("metadata must decode")
 }
@@ -228,12 +239,7 @@ async fn grow_old() {
 
 #[tokio::test(start_paused = true)]
 async fn deleting_pod_is_held_and_the_first_answer_comes_at_once() {
-    let deleting = mk_pod("u1", Some(100));
-    let fixture = mk_fixture(Api {
-        pod: Some(deleting.clone()),
-        ..Api::default()
-    });
-    fixture.sync(Some(&deleting), Some(true));
+    let fixture = mk_terminating(Some(true));
     let began = Instant::now();
     let response = fixture
         .turn(first())
@@ -254,12 +260,7 @@ async fn deleting_pod_is_held_and_the_first_answer_comes_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn release_comes_a_settle_after_the_drop_and_not_before() {
-    let deleting = mk_pod("u1", Some(100));
-    let fixture = mk_fixture(Api {
-        pod: Some(deleting.clone()),
-        ..Api::default()
-    });
-    fixture.sync(Some(&deleting), Some(true));
+    let fixture = mk_terminating(Some(true));
     let running = fixture.spawn(later());
     tokio::time::sleep(Duration::from_secs(3)).await;
     assert!(!running.is_finished());
@@ -330,12 +331,7 @@ async fn endpoint_that_only_the_api_server_knows_holds() {
 
 #[tokio::test(start_paused = true)]
 async fn pod_without_endpoints_that_nobody_can_confirm_goes_after_the_fallback() {
-    let deleting = mk_pod("u1", Some(100));
-    let fixture = mk_fixture(Api {
-        pod: Some(deleting.clone()),
-        ..Api::default()
-    });
-    fixture.sync(Some(&deleting), None);
+    let fixture = mk_terminating(None);
     grow_old().await;
     let began = Instant::now();
     let response = fixture
@@ -364,12 +360,7 @@ async fn replica_without_complete_lists_holds() {
 
 #[tokio::test(start_paused = true)]
 async fn second_delete_with_now_ends_a_running_turn_at_once() {
-    let deleting = mk_pod("u1", Some(100));
-    let fixture = mk_fixture(Api {
-        pod: Some(deleting.clone()),
-        ..Api::default()
-    });
-    fixture.sync(Some(&deleting), Some(true));
+    let fixture = mk_terminating(Some(true));
     let running = fixture.spawn(later());
     tokio::time::sleep(Duration::from_secs(3)).await;
     let began = Instant::now();
@@ -387,12 +378,7 @@ async fn second_delete_with_now_ends_a_running_turn_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn hold_ends_at_the_longest_wait_though_traffic_still_comes() {
-    let deleting = mk_pod("u1", Some(100));
-    let fixture = mk_fixture(Api {
-        pod: Some(deleting.clone()),
-        ..Api::default()
-    });
-    fixture.sync(Some(&deleting), Some(true));
+    let fixture = mk_terminating(Some(true));
     let response = fixture
         .turn(HoldRequest {
             elapsed_seconds: 50.0,
@@ -412,12 +398,7 @@ async fn hold_ends_at_the_longest_wait_though_traffic_still_comes() {
 
 #[tokio::test(start_paused = true)]
 async fn turn_without_news_ends_after_25_seconds() {
-    let deleting = mk_pod("u1", Some(100));
-    let fixture = mk_fixture(Api {
-        pod: Some(deleting.clone()),
-        ..Api::default()
-    });
-    fixture.sync(Some(&deleting), Some(true));
+    let fixture = mk_terminating(Some(true));
     let began = Instant::now();
     assert_eq!(
         outcome(&fixture.turn(later()).await.expect("answered")),
@@ -428,12 +409,7 @@ async fn turn_without_news_ends_after_25_seconds() {
 
 #[tokio::test(start_paused = true)]
 async fn closing_replica_ends_its_turns_at_once() {
-    let deleting = mk_pod("u1", Some(100));
-    let fixture = mk_fixture(Api {
-        pod: Some(deleting.clone()),
-        ..Api::default()
-    });
-    fixture.sync(Some(&deleting), Some(true));
+    let fixture = mk_terminating(Some(true));
     let running = fixture.spawn(later());
     tokio::time::sleep(Duration::from_secs(3)).await;
     let began = Instant::now();
@@ -450,12 +426,7 @@ async fn closing_replica_ends_its_turns_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn another_replica_goes_on_counting_a_settle_that_it_did_not_see_begin() {
-    let deleting = mk_pod("u1", Some(100));
-    let fixture = mk_fixture(Api {
-        pod: Some(deleting.clone()),
-        ..Api::default()
-    });
-    fixture.sync(Some(&deleting), Some(false));
+    let fixture = mk_terminating(Some(false));
     let progress = [(
         "Service shop/web".to_owned(),
         sidecar::contract::Evidence { age_seconds: 3.0 },

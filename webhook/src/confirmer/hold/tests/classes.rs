@@ -5,12 +5,7 @@ use super::*;
 /// Neither a cache nor `resourceVersion=0` may say that a pod isn't terminating.
 #[tokio::test(start_paused = true)]
 async fn pod_is_read_from_etcd() {
-    let deleting = mk_pod("u1", Some(100));
-    let fixture = mk_fixture(Api {
-        pod: Some(deleting.clone()),
-        ..Api::default()
-    });
-    fixture.sync(Some(&deleting), Some(true));
+    let fixture = mk_terminating(Some(true));
     fixture
         .turn(first())
         .await
