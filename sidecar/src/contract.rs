@@ -114,6 +114,10 @@ pub mod flag {
     pub const FALLBACK_WAIT: &str = "fallback-wait";
     /// `run`: time after the evidence; the confirmer's default where absent.
     pub const SETTLE: &str = "settle";
+    /// `run`: the pod has its node's network (it takes no value).
+    pub const HOST_NETWORK: &str = "host-network";
+    /// `run`, repeated: `PORT:PER_MINUTE`, connections that the kubelet's readiness probes make.
+    pub const PROBES: &str = "probes";
     /// `run`: TLS server name of the confirmer, see [`super::server_name`].
     pub const SERVER_NAME: &str = "server-name";
     /// `hook`: name of its container.
@@ -296,10 +300,37 @@ pub struct HoldRequest {
     /// Evidence that an earlier answer told, aged by the time since, so that any replica goes on counting.
     #[serde(default)]
     pub progress: Progress,
+    /// Inbound connections up to now; absent where the waiter can't look (hostNetwork, no `sock_diag`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traffic: Option<Traffic>,
 }
 
+/// How far back [`Traffic`] reaches, in seconds: longer than any quiet time that a load balancer needs.
+pub const TRAFFIC_WINDOW: usize = 60;
+
+/// Inbound TCP connections of the pod, as its own network namespace saw them since the first hook's hello.
+///
+/// Counted by local port, which was a listening one. Connections from loopback (a mesh proxy's to the app, an app's
+/// to itself) and the waiter's own are left out.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Traffic {
+    /// How long it has been looked at; what came earlier isn't known.
+    pub watched_seconds: f64,
+    /// Local port → new connections in each second past, the latest first, [`TRAFFIC_WINDOW`] at most; a second
+    /// that is absent at the end had none. [`UNKNOWN_PORT`] counts those that nobody saw but the kernel's counter.
+    #[serde(default)]
+    pub new_connections: BTreeMap<u16, Vec<u32>>,
+    /// Local port → seconds since the last byte came in on a connection that is still open.
+    #[serde(default)]
+    pub last_byte_seconds: BTreeMap<u16, f64>,
+}
+
+/// In [`Traffic`]: connections that the kernel counted (`PassiveOpens`) and nobody saw.
+pub const UNKNOWN_PORT: u16 = 0;
+
 /// A pod's waits, fixed at admission.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HoldParams {
     /// terminationGracePeriodSeconds before us.
@@ -314,6 +345,12 @@ pub struct HoldParams {
     /// Time after the evidence; the confirmer's default where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settle_seconds: Option<f64>,
+    /// Whether the pod has its node's network: its address is then the node's, and only its exact port is its own.
+    #[serde(default)]
+    pub host_network: bool,
+    /// New connections that the kubelet's readiness probes make in a minute, by port.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub probes_per_minute: BTreeMap<u16, f64>,
 }
 
 /// Attachment → its evidence.

@@ -144,7 +144,7 @@ impl State {
     }
 
     /// The question to the confirmer as it stands at `now`.
-    pub fn request(&self, epoch: &str, params: HoldParams, now: Duration) -> Option<HoldRequest> {
+    pub fn request(&self, epoch: &str, params: &HoldParams, now: Duration) -> Option<HoldRequest> {
         match self {
             Self::Holding(hold) => Some(hold.request(epoch, params, now)),
             Self::Idle | Self::Released(_) => None,

@@ -16,6 +16,8 @@ pub mod decide;
 pub mod endpoints;
 pub mod events;
 pub mod hold;
+pub mod sender;
+pub mod target_group;
 pub mod watches;
 
 use std::sync::Arc;

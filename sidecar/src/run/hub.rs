@@ -190,7 +190,7 @@ impl Hub {
         if self.asking.turn.is_some() || now < *self.asking.next.get_or_insert(now) {
             return;
         }
-        if let Some(request) = self.state.request(&self.epoch, self.params, now) {
+        if let Some(request) = self.state.request(&self.epoch, &self.params, now) {
             self.asking.start(request, now);
             self.step(Observation::Asked);
         }

@@ -287,7 +287,7 @@ impl Hold {
         }
     }
 
-    pub(super) fn request(&self, epoch: &str, params: HoldParams, now: Duration) -> HoldRequest {
+    pub(super) fn request(&self, epoch: &str, params: &HoldParams, now: Duration) -> HoldRequest {
         let age = now.saturating_sub(self.progress_at).as_secs_f64();
         let aged = |evidence: &Evidence| Evidence {
             age_seconds: evidence.age_seconds + age,
@@ -295,7 +295,7 @@ impl Hold {
         HoldRequest {
             protocol: PROTOCOL,
             epoch: epoch.to_owned(),
-            params,
+            params: params.clone(),
             elapsed_seconds: self.elapsed(now).as_secs_f64(),
             terminating: self.held_before,
             progress: self
@@ -303,6 +303,7 @@ impl Hold {
                 .iter()
                 .map(|(name, evidence)| (name.clone(), aged(evidence)))
                 .collect(),
+            traffic: None,
         }
     }
 }

@@ -362,12 +362,14 @@ fn question_tells_the_time_the_state_and_the_aged_progress() {
         min_hold_seconds: 0.0,
         fallback_wait_seconds: 15.0,
         settle_seconds: None,
+        host_network: false,
+        probes_per_minute: std::collections::BTreeMap::new(),
     };
     let mut machine = Machine::asked(LIMITS);
-    let first = machine.state.request("e", params, s(1003)).unwrap();
+    let first = machine.state.request("e", &params, s(1003)).unwrap();
     assert_eq!(
         (first.epoch.as_str(), first.terminating, first.params),
-        ("e", false, params)
+        ("e", false, params.clone())
     );
     assert!((first.elapsed_seconds - 3.0).abs() < 1e-9);
     assert!(first.progress.is_empty());
@@ -380,7 +382,7 @@ fn question_tells_the_time_the_state_and_the_aged_progress() {
     }
     machine.at(4, told);
     machine.at(6, Observation::Failed);
-    let second = machine.state.request("e", params, s(1010)).unwrap();
+    let second = machine.state.request("e", &params, s(1010)).unwrap();
     assert!(second.terminating);
     assert!((second.progress["slice"].age_seconds - 7.5).abs() < 1e-9);
 
@@ -388,7 +390,7 @@ fn question_tells_the_time_the_state_and_the_aged_progress() {
     assert!(
         machine
             .state
-            .request("e", params, s(1011))
+            .request("e", &params, s(1011))
             .unwrap()
             .progress
             .is_empty(),

@@ -264,6 +264,8 @@ mod tests {
             min_hold_seconds: 0.0,
             fallback_wait_seconds: f64::NAN,
             settle_seconds: None,
+            host_network: false,
+            probes_per_minute: std::collections::BTreeMap::new(),
         };
         let error = Waits::from_params(&params, s(5)).expect_err("a negative wait must be refused");
         assert_eq!(

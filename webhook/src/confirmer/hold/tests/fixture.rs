@@ -214,10 +214,13 @@ pub(super) fn first() -> HoldRequest {
             min_hold_seconds: 0.0,
             fallback_wait_seconds: 15.0,
             settle_seconds: None,
+            host_network: false,
+            probes_per_minute: std::collections::BTreeMap::new(),
         },
         elapsed_seconds: 0.1,
         terminating: false,
         progress: sidecar::contract::Progress::new(),
+        traffic: None,
     }
 }
 
