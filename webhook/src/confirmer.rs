@@ -16,8 +16,11 @@ pub mod decide;
 pub mod endpoints;
 pub mod events;
 pub mod hold;
+pub mod quiet;
 pub mod sender;
+pub mod settles;
 pub mod target_group;
+pub mod track;
 pub mod watches;
 
 use std::sync::Arc;

@@ -1,0 +1,252 @@
+//! What one target group's answers said of its targets, and when. Pure: answers and time go in.
+//!
+//! AWS tells no time of transition, so evidence is as old as the answer that first showed it. Only answers from after
+//! the endpoint was dropped count for a pod: what an earlier one showed may have been a registration still to come.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::IpAddr;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::target_group::{Failure, Health, Target};
+
+/// Answers whose times are remembered: at 2 a second more than any settle.
+const ANSWERS: usize = 1024;
+
+/// One target group, as this replica was told of it.
+#[derive(Debug, Default)]
+pub struct Track {
+    /// When each answer came, the oldest first.
+    answers: VecDeque<Instant>,
+    targets: HashMap<IpAddr, HashMap<u16, Entry>>,
+    /// The latest failure, where no answer came after it.
+    failure: Option<(Instant, Failure)>,
+    /// Since when the group itself is gone.
+    group_gone: Option<Instant>,
+}
+
+/// A target that an answer showed.
+#[derive(Debug, Clone, Copy)]
+struct Entry {
+    /// As the latest answer showed it; [`Health::NotRegistered`] where it showed nothing.
+    health: Health,
+    /// Since which answer it has been [`Kind`]-like, without a break.
+    since: Instant,
+    /// The latest answer that showed it registered.
+    registered_at: Option<Instant>,
+}
+
+/// How a target is gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Gone {
+    /// The whole group is.
+    Group,
+    /// It isn't in the group.
+    Absent,
+    /// It is, but no load balancer uses it.
+    Unused,
+    /// It was deregistered, and is being drained.
+    Draining,
+    /// It fails its health checks and is being drained: it gets no new connections, but may come back.
+    UnhealthyDraining,
+}
+
+/// Where a pod stands in a group, by the answers since its endpoint was dropped.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Standing {
+    /// No answer has come since then.
+    Unasked {
+        /// Why the latest question failed.
+        failure: Option<Failure>,
+    },
+    /// It may be sent to.
+    Registered {
+        /// When the latest answer came.
+        answered: Instant,
+        /// Why every later question failed.
+        failure: Option<Failure>,
+    },
+    /// It is being let go of, or was.
+    Gone {
+        /// How.
+        how: Gone,
+        /// The answer that first showed it.
+        since: Instant,
+        /// The latest answer.
+        answered: Instant,
+        /// Whether an answer has ever shown the pod in the group.
+        was_there: bool,
+        /// Whether an answer since the drop showed it registered: then `since` is all there is to count from.
+        came_back: bool,
+    },
+}
+
+impl Track {
+    /// Takes the whole group as an answer showed it.
+    pub fn answered(&mut self, targets: &[Target], now: Instant) {
+        let mut shown: HashMap<(IpAddr, u16), Health> = HashMap::with_capacity(targets.len());
+        for target in targets {
+            shown.insert((canonical(target.ip), target.port), target.health);
+        }
+        for (ip, ports) in &mut self.targets {
+            for (port, entry) in ports {
+                let health = shown.remove(&(*ip, *port)).unwrap_or(Health::NotRegistered);
+                entry.note(health, now);
+            }
+        }
+        for ((ip, port), health) in shown {
+            let entry = Entry {
+                health,
+                since: now,
+                registered_at: (health == Health::Registered).then_some(now),
+            };
+            self.targets.entry(ip).or_default().insert(port, entry);
+        }
+        self.group_gone = None;
+        self.note_answer(now);
+    }
+
+    /// Takes an answer that there is no such group.
+    pub fn not_found(&mut self, now: Instant) {
+        self.group_gone.get_or_insert(now);
+        self.note_answer(now);
+    }
+
+    /// Takes a question that failed.
+    pub fn failed(&mut self, failure: Failure, now: Instant) {
+        self.failure = Some((now, failure));
+    }
+
+    /// When the latest answer came.
+    pub fn last_answer(&self) -> Option<Instant> {
+        self.answers.back().copied()
+    }
+
+    /// Where a pod with these addresses stands whose endpoint was dropped at `dropped`.
+    ///
+    /// Its port counts only where the address isn't its own (`hostNetwork`): one address may be registered anew on
+    /// another port.
+    pub fn standing(
+        &self,
+        addresses: impl IntoIterator<Item = IpAddr>,
+        port: Option<u16>,
+        dropped: Instant,
+    ) -> Standing {
+        let failure = || self.failure.as_ref().map(|(_, failure)| failure.clone());
+        let since_drop = self.answers.partition_point(|at| *at < dropped);
+        let (Some(first), Some(answered)) = (
+            self.answers.get(since_drop).copied(),
+            self.answers.back().copied(),
+        ) else {
+            return Standing::Unasked { failure: failure() };
+        };
+        let entries: Vec<Entry> = addresses
+            .into_iter()
+            .filter_map(|ip| self.targets.get(&canonical(ip)))
+            .flatten()
+            .filter(|(own, _)| port.is_none_or(|port| port == **own))
+            .map(|(_, entry)| *entry)
+            .collect();
+        let came_back = entries
+            .iter()
+            .any(|entry| entry.registered_at.is_some_and(|at| at >= dropped));
+        let was_there = !entries.is_empty();
+        let gone = |how, since: Instant| Standing::Gone {
+            how,
+            since: self.first_answer_from(since.max(first)),
+            answered,
+            was_there,
+            came_back,
+        };
+        if let Some(since) = self.group_gone {
+            return gone(Gone::Group, since);
+        }
+        if entries
+            .iter()
+            .any(|entry| entry.health == Health::Registered)
+        {
+            return Standing::Registered {
+                answered,
+                failure: failure(),
+            };
+        }
+        // The worst of its registrations says how, the last one to go says since when.
+        let how = entries
+            .iter()
+            .map(|entry| entry.how())
+            .max()
+            .unwrap_or(Gone::Absent);
+        let since = entries
+            .iter()
+            .map(|entry| entry.since)
+            .max()
+            .unwrap_or(first);
+        gone(how, since)
+    }
+
+    fn note_answer(&mut self, now: Instant) {
+        self.failure = None;
+        if self.answers.len() == ANSWERS {
+            self.answers.pop_front();
+        }
+        self.answers.push_back(now);
+        // What has been gone for that long no hold can still ask for.
+        let oldest = self.answers.front().copied().unwrap_or(now);
+        self.targets.retain(|_, ports| {
+            ports.retain(|_, entry| entry.health != Health::NotRegistered || entry.since >= oldest);
+            !ports.is_empty()
+        });
+    }
+
+    fn first_answer_from(&self, at: Instant) -> Instant {
+        let index = self.answers.partition_point(|answer| *answer < at);
+        self.answers.get(index).copied().unwrap_or(at)
+    }
+}
+
+impl Entry {
+    fn note(&mut self, health: Health, now: Instant) {
+        // Gone in another way is still gone; only a target that may be sent to again starts anew.
+        let stays = self.blocks_alike(health);
+        if !stays {
+            self.since = now;
+        }
+        if health == Health::Registered {
+            self.registered_at = Some(now);
+        }
+        self.health = health;
+    }
+
+    /// Whether the evidence goes on: `unhealthy.draining` may revert, so what follows it is new evidence.
+    fn blocks_alike(&self, health: Health) -> bool {
+        let rank = |health| match health {
+            Health::Registered => 0,
+            Health::UnhealthyDraining => 1,
+            Health::Draining | Health::Unused | Health::NotRegistered => 2,
+        };
+        rank(self.health) == rank(health)
+    }
+
+    fn how(&self) -> Gone {
+        match self.health {
+            Health::UnhealthyDraining | Health::Registered => Gone::UnhealthyDraining,
+            Health::Draining => Gone::Draining,
+            Health::Unused => Gone::Unused,
+            Health::NotRegistered => Gone::Absent,
+        }
+    }
+}
+
+/// One spelling for an address: `::ffff:192.0.2.1` is 192.0.2.1.
+fn canonical(ip: IpAddr) -> IpAddr {
+    ip.to_canonical()
+}
+
+/// How long `since` was before `now`.
+pub fn age(since: Instant, now: Instant) -> Duration {
+    now.saturating_duration_since(since)
+}
+
+#[cfg(test)]
+mod tests;
