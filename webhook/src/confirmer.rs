@@ -10,14 +10,17 @@
 
 pub mod attachment;
 pub mod auth;
+pub mod bindings;
 pub mod budget;
 pub mod classify;
 pub mod decide;
 pub mod endpoints;
 pub mod events;
 pub mod hold;
+mod remembered;
 pub mod quiet;
 pub mod sender;
+pub mod services;
 pub mod settles;
 pub mod target_group;
 pub mod track;
