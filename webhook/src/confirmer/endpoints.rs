@@ -1,13 +1,21 @@
 //! Which Services send traffic to which pod, from EndpointSlices. Pure: objects and time go in, nothing comes from outside.
 
 use std::collections::{HashMap, HashSet};
+use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_openapi::api::discovery::v1 as discovery;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::ResourceExt;
 
 /// `tokio`'s instant, so that tests can pause the clock.
 use tokio::time::Instant;
+
+use self::crowd::{Change, Crowd};
+use super::sender::SenderSeen;
+
+mod crowd;
 
 /// Label by which the controller names the Service of a slice.
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
@@ -27,18 +35,17 @@ enum Endpoint {
     /// `ready`: new connections come.
     Ready { terminating: bool },
     /// Neither ready nor to be sent to.
-    NotReady,
+    NotReady { terminating: bool },
     /// No longer in the slice.
     Gone,
 }
 
-#[derive(Debug, Clone, Copy)]
-struct Known {
+/// An endpoint as a slice lists it.
+#[derive(Debug)]
+struct Listed {
     endpoint: Endpoint,
-    /// When `endpoint` was first seen so.
-    since: Instant,
-    /// Whether this replica saw the change, rather than finding it so in its first list.
-    witnessed: bool,
+    addresses: Vec<IpAddr>,
+    is_pod: bool,
 }
 
 /// What a [`Sender`] does with a pod, over all its slices.
@@ -57,13 +64,25 @@ pub enum Seen {
     },
 }
 
-type SliceKey = (String, String);
+/// Namespace and name; shared, since every endpoint names its slices.
+type SliceKey = Arc<(String, String)>;
 
-/// All endpoints of the cluster, by pod.
+/// UID of a pod, or the address of an endpoint that is none.
+type Id = Arc<str>;
+
+#[derive(Debug)]
+struct Slice {
+    sender: Arc<Sender>,
+    endpoints: HashSet<Id>,
+}
+
+/// All endpoints of the cluster, by Service and by pod.
 #[derive(Debug, Default)]
 pub struct Endpoints {
-    pods: HashMap<String, HashMap<SliceKey, (Sender, Known)>>,
-    slices: HashMap<SliceKey, HashSet<String>>,
+    services: HashMap<Arc<Sender>, Crowd>,
+    /// What sends to each pod.
+    pods: HashMap<Id, Vec<Arc<Sender>>>,
+    slices: HashMap<SliceKey, Slice>,
     listed: Option<HashSet<SliceKey>>,
     memory: Duration,
 }
@@ -77,59 +96,62 @@ impl Endpoints {
         }
     }
 
-    /// Takes a slice as it is now; returns the UIDs of the pods whose endpoint changed.
+    /// Takes a slice as it is now; returns the UIDs of the pods for which something changed: their own endpoint, or,
+    /// where that isn't ready, who else could take their traffic.
     pub fn apply(&mut self, slice: &EndpointSlice, now: Instant) -> Vec<String> {
         let key = slice_key(slice);
         if let Some(listed) = &mut self.listed {
-            listed.insert(key.clone());
+            listed.insert(Arc::clone(&key));
         }
-        let sender = sender(slice);
+        let sender = Arc::new(sender(slice));
+        let mut changed = Vec::new();
+        if self
+            .slices
+            .get(&key)
+            .is_some_and(|known| known.sender != sender)
+        {
+            changed.extend(self.forget(&key, now));
+        }
         // A first list tells what is so, not when it began.
         let witnessed = self.listed.is_none() || self.slices.contains_key(&key);
-        let mut changed = Vec::new();
-        let mut present = HashMap::new();
-        for endpoint in &slice.endpoints {
-            let Some(uid) = endpoint
-                .target_ref
-                .as_ref()
-                .and_then(|target| target.uid.clone())
-            else {
-                continue;
+        let present = endpoints(slice);
+        let ports: Arc<[u16]> = ports(slice).into();
+        let before = self.slices.remove(&key);
+        let crowd = self.services.entry(Arc::clone(&sender)).or_default();
+        let class = crowd.class();
+        for (id, listed) in &present {
+            let change = Change {
+                slice: &key,
+                listed,
+                ports: &ports,
+                witnessed,
             };
-            let conditions = endpoint.conditions.as_ref();
-            // The API reads an absent `ready` as true.
-            let ready = conditions.and_then(|c| c.ready).unwrap_or(true);
-            let terminating = conditions.and_then(|c| c.terminating).unwrap_or(false);
-            let endpoint = if ready {
-                Endpoint::Ready { terminating }
-            } else {
-                Endpoint::NotReady
-            };
-            // A dual address may list a pod twice: any ready entry counts.
-            let entry = present.entry(uid).or_insert(endpoint);
-            if ready {
-                *entry = endpoint;
+            let is_new = !crowd.contains(id);
+            if crowd.set(id, &change, now) {
+                changed.push(id.to_string());
+            }
+            if is_new && listed.is_pod {
+                let senders = self.pods.entry(Arc::clone(id)).or_default();
+                senders.push(Arc::clone(&sender));
             }
         }
-        for (uid, endpoint) in &present {
-            if self.set(uid, &key, &sender, *endpoint, witnessed, now) {
-                changed.push(uid.clone());
+        for id in before.into_iter().flat_map(|slice| slice.endpoints) {
+            if !present.contains_key(&id) && crowd.leave(&id, &key, now) {
+                changed.push(id.to_string());
             }
         }
-        for uid in self.slices.remove(&key).unwrap_or_default() {
-            if !present.contains_key(&uid)
-                && self.set(&uid, &key, &sender, Endpoint::Gone, true, now)
-            {
-                changed.push(uid);
-            }
+        if crowd.class() != class {
+            changed.extend(crowd.waiting());
         }
-        self.slices.insert(key, present.into_keys().collect());
-        changed
+        let endpoints = present.into_keys().collect();
+        self.slices.insert(key, Slice { sender, endpoints });
+        self.pods_of(changed)
     }
 
-    /// Takes a slice's deletion; returns the UIDs of its pods.
+    /// Takes a slice's deletion; returns as [`Self::apply`] does.
     pub fn delete(&mut self, slice: &EndpointSlice, now: Instant) -> Vec<String> {
-        self.forget(&slice_key(slice), now)
+        let changed = self.forget(&slice_key(slice), now);
+        self.pods_of(changed)
     }
 
     /// A new list begins.
@@ -137,7 +159,7 @@ impl Endpoints {
         self.listed = Some(HashSet::new());
     }
 
-    /// The list is complete: slices that it didn't hold are gone. Returns the UIDs of their pods.
+    /// The list is complete: slices that it didn't hold are gone. Returns as [`Self::apply`] does.
     pub fn list_ends(&mut self, now: Instant) -> Vec<String> {
         let listed = self.listed.take().unwrap_or_default();
         let lost: Vec<_> = self
@@ -146,114 +168,131 @@ impl Endpoints {
             .filter(|key| !listed.contains(*key))
             .cloned()
             .collect();
-        lost.iter().flat_map(|key| self.forget(key, now)).collect()
+        let changed = lost.iter().flat_map(|key| self.forget(key, now)).collect();
+        self.pods_of(changed)
     }
 
-    /// What sends to the pod with this UID, or did so of late.
-    pub fn of_pod(&self, uid: &str, now: Instant) -> Vec<(Sender, Seen)> {
-        let mut by_sender: HashMap<&Sender, Vec<&Known>> = HashMap::new();
-        for (sender, known) in self.pods.get(uid).into_iter().flat_map(HashMap::values) {
-            by_sender.entry(sender).or_default().push(known);
-        }
-        let mut seen: Vec<_> = by_sender
-            .into_iter()
-            .map(|(sender, known)| (sender.clone(), merge(&known, now)))
+    /// What sends to the pod with this UID, or did so of late; who refers to these Services isn't known here.
+    pub fn of_pod(&self, uid: &str, now: Instant) -> Vec<SenderSeen> {
+        let senders = self.pods.get(uid).into_iter().flatten();
+        let mut seen: Vec<_> = senders
+            .filter_map(|sender| self.services.get(sender)?.look(sender, uid, now))
             .collect();
-        seen.sort_by(|a, b| a.0.cmp(&b.0));
+        seen.sort_by(|a, b| a.sender.cmp(&b.sender));
         seen
+    }
+
+    /// Whether this sends to the pod with this UID, or did so of late.
+    pub fn sends(&self, sender: &Sender, uid: &str) -> bool {
+        self.services
+            .get(sender)
+            .is_some_and(|crowd| crowd.contains(uid))
+    }
+
+    /// How many ready endpoints a Service has.
+    pub fn ready(&self, sender: &Sender) -> usize {
+        self.services.get(sender).map_or(0, Crowd::ready)
     }
 
     /// Forgets endpoints that left their slice longer ago than any hold lasts.
     pub fn prune(&mut self, now: Instant) {
-        let memory = self.memory;
-        self.pods.retain(|_, slices| {
-            slices.retain(|_, (_, known)| {
-                known.endpoint != Endpoint::Gone || now.duration_since(known.since) < memory
-            });
-            !slices.is_empty()
+        let Self { pods, memory, .. } = self;
+        self.services.retain(|sender, crowd| {
+            for id in crowd.prune(now, *memory) {
+                if let Some(senders) = pods.get_mut(&id) {
+                    senders.retain(|known| known != sender);
+                    if senders.is_empty() {
+                        pods.remove(&id);
+                    }
+                }
+            }
+            !crowd.is_empty()
         });
     }
 
+    /// Each only once, and only pods: nobody holds for other endpoints.
+    fn pods_of(&self, mut ids: Vec<String>) -> Vec<String> {
+        ids.retain(|id| self.pods.contains_key(&**id));
+        ids.sort_unstable();
+        ids.dedup();
+        ids
+    }
+
     fn forget(&mut self, key: &SliceKey, now: Instant) -> Vec<String> {
-        let uids = self.slices.remove(key).unwrap_or_default();
-        for uid in &uids {
-            if let Some((_, known)) = self
-                .pods
-                .get_mut(uid)
-                .and_then(|slices| slices.get_mut(key))
-            {
-                leave(known, now);
-            }
+        let Some(slice) = self.slices.remove(key) else {
+            return Vec::new();
+        };
+        let Some(crowd) = self.services.get_mut(&slice.sender) else {
+            return Vec::new();
+        };
+        let class = crowd.class();
+        let mut changed = Vec::new();
+        for id in &slice.endpoints {
+            crowd.leave(id, key, now);
+            changed.push(id.to_string());
         }
-        uids.into_iter().collect()
+        if crowd.class() != class {
+            changed.extend(crowd.waiting());
+        }
+        changed
     }
+}
 
-    fn set(
-        &mut self,
-        uid: &str,
-        key: &SliceKey,
-        sender: &Sender,
-        endpoint: Endpoint,
-        witnessed: bool,
-        now: Instant,
-    ) -> bool {
-        let slices = self.pods.entry(uid.to_owned()).or_default();
-        match slices.get_mut(key) {
-            Some((_, known)) if known.endpoint == endpoint => false,
-            Some((_, known)) if endpoint == Endpoint::Gone => {
-                leave(known, now);
-                true
-            }
-            slot => {
-                // An endpoint that is first seen not ready may have been so for long; one that was there may not.
-                let known = Known {
-                    endpoint,
-                    since: now,
-                    witnessed: witnessed || slot.is_some(),
+/// The endpoints of a slice by who they are.
+fn endpoints(slice: &EndpointSlice) -> HashMap<Id, Listed> {
+    let mut present: HashMap<Id, Listed> = HashMap::new();
+    for endpoint in &slice.endpoints {
+        let uid = endpoint
+            .target_ref
+            .as_ref()
+            .and_then(|target| target.uid.as_deref());
+        let Some(id) = uid.or_else(|| endpoint.addresses.first().map(String::as_str)) else {
+            continue;
+        };
+        // FQDN slices have names instead, which no target group has.
+        let addresses = endpoint.addresses.iter().filter_map(|a| a.parse().ok());
+        let state = state(endpoint);
+        match present.get_mut(id) {
+            None => {
+                let listed = Listed {
+                    endpoint: state,
+                    addresses: addresses.collect(),
+                    is_pod: uid.is_some(),
                 };
-                match slot {
-                    Some(entry) => entry.1 = known,
-                    None => {
-                        slices.insert(key.clone(), (sender.clone(), known));
-                    }
+                present.insert(id.into(), listed);
+            }
+            // A dual address may list a pod twice: any ready entry counts.
+            Some(listed) => {
+                listed.addresses.extend(addresses);
+                if matches!(state, Endpoint::Ready { .. }) {
+                    listed.endpoint = state;
                 }
-                true
             }
         }
     }
+    present
 }
 
-/// An endpoint leaves its slice: what was not ready already keeps its age.
-fn leave(known: &mut Known, now: Instant) {
-    if matches!(known.endpoint, Endpoint::Ready { .. }) {
-        known.since = now;
-        known.witnessed = true;
+fn state(endpoint: &discovery::Endpoint) -> Endpoint {
+    let conditions = endpoint.conditions.as_ref();
+    let terminating = conditions.and_then(|c| c.terminating).unwrap_or(false);
+    // The API reads an absent `ready` as true.
+    if conditions.and_then(|c| c.ready).unwrap_or(true) {
+        Endpoint::Ready { terminating }
+    } else {
+        Endpoint::NotReady { terminating }
     }
-    known.endpoint = Endpoint::Gone;
 }
 
-fn merge(known: &[&Known], now: Instant) -> Seen {
-    if known
-        .iter()
-        .any(|k| k.endpoint == Endpoint::Ready { terminating: false })
-    {
-        return Seen::Registered;
-    }
-    if known
-        .iter()
-        .any(|k| k.endpoint == Endpoint::Ready { terminating: true })
-    {
-        return Seen::PublishedNotReady;
-    }
-    let last = known.iter().max_by_key(|k| k.since);
-    last.map_or(Seen::Registered, |k| Seen::Dropped {
-        age: now.duration_since(k.since),
-        witnessed: k.witnessed,
-    })
+fn ports(slice: &EndpointSlice) -> Vec<u16> {
+    let ports = slice.ports.iter().flatten();
+    ports
+        .filter_map(|port| u16::try_from(port.port?).ok())
+        .collect()
 }
 
 fn slice_key(slice: &EndpointSlice) -> SliceKey {
-    (slice.namespace().unwrap_or_default(), slice.name_any())
+    Arc::new((slice.namespace().unwrap_or_default(), slice.name_any()))
 }
 
 fn sender(slice: &EndpointSlice) -> Sender {

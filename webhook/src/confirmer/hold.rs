@@ -16,6 +16,7 @@ use super::budget::{Deletion, Waits, budget};
 use super::classify::{self, Class, Found, classify, find};
 use super::decide::{Decision, Facts, decide};
 use super::events::Events;
+use super::sender::SenderSeen;
 use super::watches::{Observation, PodState, World};
 use crate::error_chain::chain;
 use crate::metrics::Metrics;
@@ -249,8 +250,8 @@ impl Holds {
             progress: &turn.request.progress,
             turn: turn.began.elapsed(),
         };
-        let attachments = |(sender, seen): &_| {
-            Attachment::from_endpoints(sender, *seen, &turn.waits, served, echo)
+        let attachments = |seen: &SenderSeen| {
+            Attachment::from_endpoints(&seen.sender, seen.seen, &turn.waits, served, echo)
         };
         decide(&Facts {
             attachments: seen

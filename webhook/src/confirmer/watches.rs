@@ -1,31 +1,30 @@
-//! What this replica knows of the cluster: endpoints and terminating pods, kept by watches, told to the holds.
+//! What this replica knows of the cluster: endpoints, terminating pods, and what refers to Services, kept by watches,
+//! told to the holds.
 
-use std::collections::HashMap;
-use std::pin::pin;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures::StreamExt as _;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::networking::v1::{Ingress, IngressClass};
+use kube::ResourceExt;
+use kube::api::DynamicObject;
 use kube::core::PartialObjectMeta;
-use kube::runtime::watcher::{self, Event};
-use kube::runtime::{WatchStreamExt, watcher as watch};
-use kube::{Api, Client, ResourceExt};
-use sidecar::contract::LABEL_INJECTED;
+use kube::runtime::watcher::Event;
+use sidecar::contract::{CONFIRMER_SERVICE, NAMESPACE};
 use tokio::sync::watch as level;
 use tokio::time::Instant;
-use tracing::warn;
 
+use super::bindings::{Bindings, Origin};
 use super::budget::Deletion;
-use super::endpoints::{Endpoints, Seen, Sender};
-use crate::readiness::BlockReady;
+use super::endpoints::{Endpoints, Sender};
+use super::sender::SenderSeen;
+use super::services::Services;
 
-/// Longest life of one watch, in seconds: one that has silently died is noticed as late as that.
-const WATCH_SECONDS: u32 = 30;
+mod run;
 
-/// How often endpoints that left long ago are forgotten.
-const PRUNE_EVERY: Duration = Duration::from_mins(1);
+pub use self::run::run;
 
 /// What the watches last said of a gated pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,6 +35,69 @@ pub enum PodState {
     Terminating(Deletion),
 }
 
+/// What is watched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Source {
+    /// EndpointSlices.
+    EndpointSlices,
+    /// Gated pods.
+    Pods,
+    /// Services.
+    Services,
+    /// Ingresses.
+    Ingresses,
+    /// IngressClasses.
+    IngressClasses,
+    /// TargetGroupBindings of one kind.
+    Bindings(Origin),
+}
+
+impl Source {
+    /// All of them.
+    pub const ALL: [Self; 7] = [
+        Self::EndpointSlices,
+        Self::Pods,
+        Self::Services,
+        Self::Ingresses,
+        Self::IngressClasses,
+        Self::Bindings(Origin::Controller),
+        Self::Bindings(Origin::AutoMode),
+    ];
+
+    /// Those without which pods can still be held, if less well.
+    pub const OPTIONAL: [Self; 5] = [
+        Self::Services,
+        Self::Ingresses,
+        Self::IngressClasses,
+        Self::Bindings(Origin::Controller),
+        Self::Bindings(Origin::AutoMode),
+    ];
+
+    /// As RBAC names it.
+    pub const fn resource(self) -> &'static str {
+        match self {
+            Self::EndpointSlices => "endpointslices.discovery.k8s.io",
+            Self::Pods => "pods",
+            Self::Services => "services",
+            Self::Ingresses => "ingresses.networking.k8s.io",
+            Self::IngressClasses => "ingressclasses.networking.k8s.io",
+            Self::Bindings(Origin::Controller) => "targetgroupbindings.elbv2.k8s.aws",
+            Self::Bindings(Origin::AutoMode) => "targetgroupbindings.eks.amazonaws.com",
+        }
+    }
+}
+
+/// How far a watch is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Progress {
+    /// Its list was complete once.
+    Listed,
+    /// The cluster has no such kind.
+    Absent,
+    /// We may not look: nothing is known, which is not the same as "there is none".
+    Forbidden,
+}
+
 /// The shared knowledge; cloning shares it.
 #[derive(Debug, Clone, Default)]
 pub struct World(Arc<Mutex<Inner>>);
@@ -43,32 +105,40 @@ pub struct World(Arc<Mutex<Inner>>);
 #[derive(Debug, Default)]
 struct Inner {
     endpoints: Endpoints,
+    services: Services,
+    bindings: Bindings,
     pods: HashMap<String, PodState>,
     pods_listed: Option<HashMap<String, PodState>>,
-    endpoints_synced: bool,
-    pods_synced: bool,
-    /// Since when both watches are complete.
+    /// A watch that is missing here isn't complete yet.
+    progress: BTreeMap<Source, Progress>,
+    /// Since when every watch is complete.
     synced_at: level::Sender<Option<Instant>>,
+    /// Marks a change of what refers to Services.
+    references: level::Sender<()>,
     holds: HashMap<String, level::Sender<()>>,
 }
 
 /// What is known of one pod.
 #[derive(Debug, Clone)]
 pub struct Observation {
-    /// Since when every watch is complete.
+    /// Since when every watch is complete, or known never to be.
     pub synced_at: Option<Instant>,
     /// What the pod watch last said; `None`: no such gated pod.
     pub pod: Option<PodState>,
     /// What sends to it.
-    pub senders: Vec<(Sender, Seen)>,
+    pub senders: Vec<SenderSeen>,
+    /// Which permission is missing to know the target groups of these, as a sentence.
+    pub bindings_forbidden: Option<String>,
 }
 
 impl World {
-    /// Knows nothing yet; endpoints that left their slice are remembered for `memory`, which must be longer than any
-    /// hold: a pod may have lost its Service (a selector switch) just before its deletion.
+    /// Knows nothing yet; what went is remembered for `memory`, which must be longer than any hold: a pod may have lost
+    /// its Service (a selector switch), or that its target group, just before its deletion.
     pub fn new(memory: Duration) -> Self {
         let inner = Inner {
             endpoints: Endpoints::new(memory),
+            services: Services::new(memory),
+            bindings: Bindings::new(memory),
             ..Inner::default()
         };
         Self(Arc::new(Mutex::new(inner)))
@@ -77,11 +147,30 @@ impl World {
     /// What is known of the pod with this UID.
     pub fn observe(&self, uid: &str, now: Instant) -> Observation {
         let inner = self.lock();
+        let mut senders = inner.endpoints.of_pod(uid, now);
+        for seen in &mut senders {
+            let of_service = inner.services.family(&seen.sender);
+            seen.bindings = inner.bindings.of(&seen.sender, now);
+            for bound in &mut seen.bindings {
+                bound.family = bound.family.or(of_service);
+            }
+            seen.unknown_controller = inner.services.unknown_controller(&seen.sender);
+        }
         Observation {
             synced_at: *inner.synced_at.borrow(),
             pod: inner.pods.get(uid).copied(),
-            senders: inner.endpoints.of_pod(uid, now),
+            senders,
+            bindings_forbidden: inner.bindings_forbidden(),
         }
+    }
+
+    /// How many replicas of ours answer holds, by the confirmer's own endpoints; at least this one.
+    pub fn ready_replicas(&self) -> usize {
+        let confirmer = Sender {
+            namespace: NAMESPACE.to_owned(),
+            name: CONFIRMER_SERVICE.to_owned(),
+        };
+        self.lock().endpoints.ready(&confirmer).max(1)
     }
 
     /// Marks a change whenever something is heard of the pod; level-triggered, so that none is missed.
@@ -105,8 +194,7 @@ impl World {
             Event::Delete(slice) => inner.endpoints.delete(&slice, now),
             Event::InitDone => {
                 let lost = inner.endpoints.list_ends(now);
-                inner.endpoints_synced = true;
-                inner.mark_synced(now);
+                inner.note(Source::EndpointSlices, Progress::Listed, now);
                 lost
             }
         };
@@ -127,8 +215,7 @@ impl World {
             }
             Event::InitDone => {
                 inner.pods = inner.pods_listed.take().unwrap_or_default();
-                inner.pods_synced = true;
-                inner.mark_synced(now);
+                inner.note(Source::Pods, Progress::Listed, now);
                 inner.notify_all();
             }
             Event::Apply(pod) => {
@@ -146,10 +233,70 @@ impl World {
         }
     }
 
+    /// Takes an event of the watch on Services.
+    pub fn on_service(&self, event: Event<Service>, now: Instant) {
+        let mut inner = self.lock();
+        let is_listed = matches!(event, Event::InitDone);
+        inner.services.on_service(event, now);
+        inner.refer(Source::Services, is_listed, now);
+    }
+
+    /// Takes an event of the watch on Ingresses.
+    pub fn on_ingress(&self, event: Event<Ingress>, now: Instant) {
+        let mut inner = self.lock();
+        let is_listed = matches!(event, Event::InitDone);
+        inner.services.on_ingress(event, now);
+        inner.refer(Source::Ingresses, is_listed, now);
+    }
+
+    /// Takes an event of the watch on IngressClasses.
+    pub fn on_ingress_class(&self, event: Event<IngressClass>, now: Instant) {
+        let mut inner = self.lock();
+        let is_listed = matches!(event, Event::InitDone);
+        inner.services.on_ingress_class(event, now);
+        inner.refer(Source::IngressClasses, is_listed, now);
+    }
+
+    /// Takes an event of the watch on one kind of TargetGroupBindings.
+    pub fn on_binding(&self, origin: Origin, event: Event<DynamicObject>, now: Instant) {
+        let mut inner = self.lock();
+        let is_listed = matches!(event, Event::InitDone);
+        let changed = inner.bindings.on_event(origin, event, now);
+        inner.notify_pods_of(&changed);
+        inner.refer(Source::Bindings(origin), is_listed, now);
+    }
+
+    /// Takes that a watch can't be had: there is no such kind, or we may not look.
+    pub fn on_unavailable(&self, source: Source, why: Progress, now: Instant) {
+        let mut inner = self.lock();
+        if let (Source::Bindings(origin), Progress::Absent) = (source, why) {
+            let changed = inner.bindings.on_absent(origin, now);
+            inner.notify_pods_of(&changed);
+        }
+        inner.note(source, why, now);
+    }
+
+    /// How far a watch is; `None` while nothing is known of it.
+    pub fn progress(&self, source: Source) -> Option<Progress> {
+        self.lock().progress.get(&source).copied()
+    }
+
+    /// Since when every watch is complete, or known never to be.
+    pub fn synced(&self) -> level::Receiver<Option<Instant>> {
+        self.lock().synced_at.subscribe()
+    }
+
+    /// Marks a change of what refers to Services.
+    pub fn references(&self) -> level::Receiver<()> {
+        self.lock().references.subscribe()
+    }
+
     /// Forgets what no hold can still ask for.
     pub fn prune(&self, now: Instant) {
         let mut inner = self.lock();
         inner.endpoints.prune(now);
+        inner.services.prune(now);
+        inner.bindings.prune(now);
         inner.holds.retain(|_, sender| !sender.is_closed());
     }
 
@@ -160,10 +307,48 @@ impl World {
 }
 
 impl Inner {
-    fn mark_synced(&mut self, now: Instant) {
-        if self.endpoints_synced && self.pods_synced && self.synced_at.borrow().is_none() {
+    fn note(&mut self, source: Source, progress: Progress, now: Instant) {
+        let before = self.progress.insert(source, progress);
+        if before != Some(progress) {
+            self.references.send_replace(());
+        }
+        let is_synced = Source::ALL.iter().all(|s| self.progress.contains_key(s));
+        if is_synced && self.synced_at.borrow().is_none() {
             self.synced_at.send_replace(Some(now));
             self.notify_all();
+        }
+    }
+
+    /// Something changed that refers to Services.
+    fn refer(&mut self, source: Source, is_listed: bool, now: Instant) {
+        if is_listed {
+            self.note(source, Progress::Listed, now);
+        }
+        self.references.send_replace(());
+    }
+
+    fn bindings_forbidden(&self) -> Option<String> {
+        let missing: Vec<_> = Source::ALL
+            .into_iter()
+            .filter(|source| matches!(source, Source::Bindings(_)))
+            .filter(|source| self.progress.get(source) == Some(&Progress::Forbidden))
+            .map(Source::resource)
+            .collect();
+        (!missing.is_empty()).then(|| {
+            format!(
+                "the ClusterRole prestop-gate must allow list and watch on {}",
+                missing.join(" and ")
+            )
+        })
+    }
+
+    /// Wakes the holds of the pods of these Services. By way of the holds, which are fewer than a Service's pods may be.
+    fn notify_pods_of(&self, services: &[Sender]) {
+        for (uid, hold) in &self.holds {
+            let mut services = services.iter();
+            if services.any(|service| self.endpoints.sends(service, uid)) {
+                hold.send_replace(());
+            }
         }
     }
 
@@ -195,41 +380,5 @@ pub fn deletion(metadata: &kube::core::ObjectMeta) -> Option<Deletion> {
     })
 }
 
-/// Watches EndpointSlices and gated pods into `world` until dropped; `ready` is released when both are complete.
-pub async fn run(client: Client, world: World, ready: BlockReady) {
-    let slices = async {
-        let api = Api::<EndpointSlice>::all(client.clone());
-        let mut events =
-            pin!(watch(api, watcher::Config::default().timeout(WATCH_SECONDS)).default_backoff());
-        while let Some(event) = events.next().await {
-            match event {
-                Ok(event) => world.on_endpoint_slice(event, Instant::now()),
-                Err(error) => warn!(%error, "EndpointSlice watch failed"),
-            }
-        }
-    };
-    let pods = async {
-        let api = Api::<PartialObjectMeta<Pod>>::all(client.clone());
-        let gated = watcher::Config::default()
-            .labels(&format!("{LABEL_INJECTED}=true"))
-            .timeout(WATCH_SECONDS);
-        let mut events = pin!(watch(api, gated).default_backoff());
-        while let Some(event) = events.next().await {
-            match event {
-                Ok(event) => world.on_pod(event, Instant::now()),
-                Err(error) => warn!(%error, "Pod watch failed"),
-            }
-        }
-    };
-    let housekeeping = async {
-        let mut synced = world.lock().synced_at.subscribe();
-        // The sender lives in `world`, so this ends with the watches and not before.
-        let _ = synced.wait_for(Option::is_some).await;
-        drop(ready);
-        loop {
-            tokio::time::sleep(PRUNE_EVERY).await;
-            world.prune(Instant::now());
-        }
-    };
-    tokio::join!(slices, pods, housekeeping);
-}
+#[cfg(test)]
+mod tests;

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use crate::confirmer::auth::PodIdentity;
 use crate::confirmer::events::Events;
 use crate::confirmer::hold::{Error, Holds};
-use crate::confirmer::watches::World;
+use crate::confirmer::watches::{Progress, Source, World};
 use crate::metrics::Metrics;
 
 /// What the API server answers.
@@ -174,6 +174,9 @@ impl Fixture {
             world.on_pod(Event::InitApply(mk_meta(pod)), now);
         }
         world.on_pod(Event::InitDone, now);
+        for source in Source::OPTIONAL {
+            world.on_unavailable(source, Progress::Absent, now);
+        }
     }
 
     pub(super) fn set_pod(&self, pod: &Value) {
