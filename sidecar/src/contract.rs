@@ -40,6 +40,8 @@ pub mod annotation {
     pub const FALLBACK_WAIT: &str = "prestop-gate.dev/fallback-wait";
     /// Time after the evidence, a duration.
     pub const SETTLE: &str = "prestop-gate.dev/settle";
+    /// Time after the last new connection, a duration.
+    pub const QUIET: &str = "prestop-gate.dev/quiet";
     /// Comma list of the containers to gate.
     pub const CONTAINERS: &str = "prestop-gate.dev/containers";
     /// Existing preStop `after` (default) or `before` the wait.
@@ -114,6 +116,8 @@ pub mod flag {
     pub const FALLBACK_WAIT: &str = "fallback-wait";
     /// `run`: time after the evidence; the confirmer's default where absent.
     pub const SETTLE: &str = "settle";
+    /// `run`: time after the last new connection; the confirmer's default where absent.
+    pub const QUIET: &str = "quiet";
     /// `run`: the pod has its node's network (it takes no value).
     pub const HOST_NETWORK: &str = "host-network";
     /// `run`, repeated: `PORT:PER_MINUTE`, connections that the kubelet's readiness probes make.
@@ -345,6 +349,9 @@ pub struct HoldParams {
     /// Time after the evidence; the confirmer's default where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settle_seconds: Option<f64>,
+    /// Time after the last new connection; the confirmer's default where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quiet_seconds: Option<f64>,
     /// Whether the pod has its node's network: its address is then the node's, and only its exact port is its own.
     #[serde(default)]
     pub host_network: bool,

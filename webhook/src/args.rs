@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use crate::confirmer::settles::{Settle, Settles};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 /// Holds SIGTERM back until load balancers were seen to let go of a pod.
@@ -39,6 +40,27 @@ pub struct Serve {
     /// Time that pods which name none are held after their endpoints were dropped.
     #[arg(long, env = "PRESTOP_GATE_SETTLE", value_name = "DURATION", default_value = "5s", value_parser = duration)]
     pub settle: Duration,
+    /// Time without new connections that such a pod is held too; it can only lengthen a hold.
+    #[arg(long, env = "PRESTOP_GATE_QUIET", value_name = "DURATION", default_value = "5s", value_parser = duration)]
+    pub quiet: Duration,
+    /// The same behind an ALB, after its target group was seen to let go.
+    #[arg(long, env = "PRESTOP_GATE_SETTLE_ALB", value_name = "DURATION", default_value = "20s", value_parser = duration)]
+    pub settle_alb: Duration,
+    /// The same behind an ALB, after the last new connection.
+    #[arg(long, env = "PRESTOP_GATE_QUIET_ALB", value_name = "DURATION", default_value = "10s", value_parser = duration)]
+    pub quiet_alb: Duration,
+    /// The same behind an NLB, after its target group was seen to let go.
+    #[arg(long, env = "PRESTOP_GATE_SETTLE_NLB", value_name = "DURATION", default_value = "180s", value_parser = duration)]
+    pub settle_nlb: Duration,
+    /// The same behind an NLB, after the last new connection.
+    #[arg(long, env = "PRESTOP_GATE_QUIET_NLB", value_name = "DURATION", default_value = "30s", value_parser = duration)]
+    pub quiet_nlb: Duration,
+    /// The same where a controller that can't be asked sends to the pod, after its endpoints were dropped.
+    #[arg(long, env = "PRESTOP_GATE_SETTLE_UNKNOWN", value_name = "DURATION", default_value = "60s", value_parser = duration)]
+    pub settle_unknown: Duration,
+    /// The same where a controller that can't be asked sends to the pod, after the last new connection.
+    #[arg(long, env = "PRESTOP_GATE_QUIET_UNKNOWN", value_name = "DURATION", default_value = "10s", value_parser = duration)]
+    pub quiet_unknown: Duration,
     /// Longest hold when the node itself is shutting down or under pressure.
     #[arg(long, env = "PRESTOP_GATE_NODE_WAIT", value_name = "DURATION", default_value = "5s", value_parser = duration)]
     pub node_wait: Duration,
@@ -97,6 +119,17 @@ pub struct Serve {
 }
 
 impl Serve {
+    /// The settles of pods that name none.
+    pub fn settles(&self) -> Settles {
+        let mk = |settle, quiet| Settle { settle, quiet };
+        Settles {
+            service: mk(self.settle, self.quiet),
+            alb: mk(self.settle_alb, self.quiet_alb),
+            nlb: mk(self.settle_nlb, self.quiet_nlb),
+            unknown: mk(self.settle_unknown, self.quiet_unknown),
+        }
+    }
+
     /// Checks flags against each other.
     ///
     /// # Errors
@@ -169,6 +202,7 @@ mod tests {
             serve.max_wait_cap,
             crate::inject::config::DEFAULT_MAX_WAIT_CAP
         );
+        assert_eq!(serve.settles(), Settles::default());
         assert_eq!(
             (serve.ca_life, serve.leaf_life),
             (lives.authority, lives.leaf)

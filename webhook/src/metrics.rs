@@ -1,4 +1,5 @@
-//! Every Prometheus series that prestop-gate exports. Labels come from closed enums only.
+//! Every Prometheus series that prestop-gate exports. Labels come from closed enums, but for the names of target groups,
+//! of which an account has some hundreds.
 
 use std::sync::atomic::AtomicU64;
 
@@ -12,6 +13,7 @@ use prometheus_client::registry::{Registry, Unit};
 /// One label with a value from a closed enum.
 pub type Label = [(&'static str, &'static str); 1];
 
+type SecondsByName = Family<[(&'static str, String); 1], Histogram, fn() -> Histogram>;
 type SecondsByLabel = Family<Label, Histogram, fn() -> Histogram>;
 
 /// The process's metrics; cloning shares them.
@@ -27,6 +29,10 @@ pub struct Metrics {
     pub holds_in_progress: Gauge,
     /// Seconds from the first hook's hello to the release, by reason.
     pub hold_seconds: SecondsByLabel,
+    /// Calls of load balancers' APIs, by operation and result.
+    pub load_balancer_calls: Family<[(&'static str, &'static str); 2], Counter>,
+    /// Seconds from a target's first sign of deregistration to the last new connection, by target group.
+    pub lb_lag_seconds: SecondsByName,
     /// Expiry of each served certificate and its CA, Unix seconds, by secret and kind.
     pub certificate_not_after_seconds:
         Family<[(&'static str, &'static str); 2], Gauge<f64, AtomicU64>>,
@@ -69,6 +75,19 @@ impl Metrics {
             Unit::Seconds,
             hold_seconds.clone(),
         );
+        let load_balancer_calls = Family::default();
+        registry.register(
+            "load_balancer_calls",
+            "Calls of load balancers' APIs by operation and result",
+            load_balancer_calls.clone(),
+        );
+        let lb_lag_seconds: SecondsByName = Family::new_with_constructor(lag_histogram);
+        registry.register_with_unit(
+            "lb_lag",
+            "Time from a target's first sign of deregistration to the last new connection to its pod",
+            Unit::Seconds,
+            lb_lag_seconds.clone(),
+        );
         let certificate_not_after_seconds = Family::default();
         registry.register_with_unit(
             "certificate_not_after",
@@ -88,6 +107,8 @@ impl Metrics {
             hellos,
             holds_in_progress,
             hold_seconds,
+            load_balancer_calls,
+            lb_lag_seconds,
             certificate_not_after_seconds,
             certificates_issued,
             registry: std::sync::Arc::new(registry),
@@ -115,5 +136,13 @@ impl Default for Metrics {
 fn hold_histogram() -> Histogram {
     Histogram::new([
         1.0, 2.0, 5.0, 7.5, 10.0, 15.0, 20.0, 30.0, 45.0, 60.0, 120.0, 180.0, 240.0, 600.0, 1800.0,
+    ])
+}
+
+/// Buckets around the lags of the field: 17 s behind an ALB, 120 to 300 s behind an NLB.
+fn lag_histogram() -> Histogram {
+    Histogram::new([
+        0.5, 1.0, 2.0, 5.0, 7.5, 10.0, 15.0, 20.0, 30.0, 45.0, 60.0, 90.0, 120.0, 150.0, 180.0,
+        240.0, 300.0,
     ])
 }

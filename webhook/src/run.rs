@@ -18,7 +18,9 @@ use tracing::info;
 use crate::args::{LogFormat, Serve};
 use crate::confirmer::auth::Verifier;
 use crate::confirmer::events::Events;
+use crate::confirmer::groups::Groups;
 use crate::confirmer::hold::Holds;
+use crate::confirmer::memory::Memory;
 use crate::confirmer::watches::{self, World};
 use crate::inject::InjectConfig;
 use crate::injection_config::{self, Template};
@@ -158,12 +160,17 @@ impl Process {
             .spawn(watches::run(self.client.clone(), world.clone(), ready));
         let (events, write_events) = Events::new(self.client.clone(), args.pod_name.clone());
         let write_events = tokio::spawn(write_events);
+        let groups = Groups::new(None);
+        let (world_, metrics) = (world.clone(), self.metrics.clone());
+        self.tasks.spawn(groups.clone().run(world_, metrics));
         let holds = Holds {
             client: self.client.clone(),
             world,
             events,
             metrics: self.metrics.clone(),
-            settle: args.settle,
+            groups,
+            memory: Memory::default(),
+            settles: args.settles(),
             node_wait: args.node_wait,
             closing: self.shutdown.clone(),
         };

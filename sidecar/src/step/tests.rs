@@ -362,6 +362,7 @@ fn question_tells_the_time_the_state_and_the_aged_progress() {
         min_hold_seconds: 0.0,
         fallback_wait_seconds: 15.0,
         settle_seconds: None,
+        quiet_seconds: None,
         host_network: false,
         probes_per_minute: std::collections::BTreeMap::new(),
     };

@@ -1,11 +1,25 @@
 //! One registration that can bring traffic to a pod, and how far it is from being confirmed. Pure.
+//!
+//! ```text
+//!   Registered ──evidence──► Settling ──S later──► Settled (by proof, or by time)
+//!       ▲                       │
+//!       └────re-registration────┘          Unconfirmable: no evidence can come, only time passes
+//! ```
 
+mod endpoints;
+mod target_group;
+
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use sidecar::contract::{Evidence, Progress, ReleaseReason};
+use tokio::time::Instant;
 
-use super::budget::Waits;
-use super::endpoints::{Seen, Sender};
+pub use self::target_group::of_group;
+use super::sender::SenderSeen;
+use super::settles::Settles;
+use super::target_group::TargetGroup;
+use super::trouble::Trouble;
 
 /// Ages of evidence that another replica counted, as the waiter echoed them.
 #[derive(Debug, Clone, Copy)]
@@ -17,13 +31,28 @@ pub struct Echo<'a> {
 }
 
 impl Echo<'_> {
-    fn age(&self, key: &str) -> Duration {
-        let at_start = self
-            .progress
-            .get(key)
-            .and_then(|e| Duration::try_from_secs_f64(e.age_seconds).ok());
-        at_start.map_or(Duration::ZERO, |age| age.saturating_add(self.turn))
+    fn age(&self, key: &str) -> Option<Duration> {
+        let at_start = self.progress.get(key)?;
+        let age = Duration::try_from_secs_f64(at_start.age_seconds).ok()?;
+        Some(age.saturating_add(self.turn))
     }
+}
+
+/// What all attachments of a pod have in common at one moment.
+#[derive(Debug, Clone, Copy)]
+pub struct Context<'a> {
+    /// Now.
+    pub now: Instant,
+    /// How long the hold has lasted.
+    pub served: Duration,
+    /// The pod's settles.
+    pub settles: Settles,
+    /// The pod's hold when nothing can be confirmed.
+    pub fallback_wait: Duration,
+    /// Whether the pod has its node's address.
+    pub host_network: bool,
+    /// What other replicas counted.
+    pub echo: Echo<'a>,
 }
 
 /// A registration and its state at one moment.
@@ -31,8 +60,31 @@ impl Echo<'_> {
 pub struct Attachment {
     /// Its key in [`Progress`] and its name for people.
     pub key: String,
+    /// The Service by which it sends.
+    pub service: String,
+    /// What kind it is.
+    pub kind: Kind,
+    /// The target group, where it is one.
+    pub group: Option<TargetGroup>,
     /// How far it is.
     pub state: State,
+    /// Where it stands, for people.
+    pub detail: String,
+    /// What traffic does to it once it has settled.
+    pub quiet: Quiet,
+    /// What its owner should know.
+    pub trouble: Option<Trouble>,
+}
+
+/// What kind of thing sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Whoever follows `EndpointSlices`.
+    Service,
+    /// A load balancer that can be asked.
+    TargetGroup,
+    /// A controller that can't be asked.
+    UnknownController,
 }
 
 /// How far an attachment is from being confirmed.
@@ -51,6 +103,8 @@ pub enum State {
     Settled {
         /// Age of the evidence.
         age: Duration,
+        /// Whether a load balancer's own word is part of it.
+        proven: bool,
     },
     /// No evidence can come; only time passes.
     Unconfirmable {
@@ -59,39 +113,18 @@ pub enum State {
     },
 }
 
-impl Attachment {
-    /// What a Service's EndpointSlices say, `served` into the hold.
-    ///
-    /// `echo` counts only where this replica didn't see the endpoint drop itself, so a re-registration that it saw
-    /// resets the evidence whatever another replica said before.
-    pub fn from_endpoints(
-        sender: &Sender,
-        seen: Seen,
-        waits: &Waits,
-        served: Duration,
-        echo: Echo<'_>,
-    ) -> Self {
-        let key = format!("Service {}/{}", sender.namespace, sender.name);
-        let state = match seen {
-            Seen::Registered => State::Registered,
-            Seen::PublishedNotReady => State::Unconfirmable {
-                left: waits.settle.max(waits.fallback_wait).saturating_sub(served),
-            },
-            Seen::Dropped { age, witnessed } => {
-                let age = if witnessed {
-                    age
-                } else {
-                    age.max(echo.age(&key))
-                };
-                match waits.settle.saturating_sub(age) {
-                    Duration::ZERO => State::Settled { age },
-                    left => State::Settling { age, left },
-                }
-            }
-        };
-        Self { key, state }
-    }
+/// How new connections and bytes lengthen a hold.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Quiet {
+    /// Q, or zero where traffic doesn't count: nobody else could take it, or nothing can be confirmed anyway.
+    pub time: Duration,
+    /// The ports where it counts.
+    pub ports: BTreeSet<u16>,
+    /// Until when bytes on older connections count: only where the load balancer chooses for each request.
+    pub bytes_left: Duration,
+}
 
+impl Attachment {
     /// Until only time is needed, where that is known; zero when nothing is awaited.
     pub fn left(&self) -> Option<Duration> {
         match self.state {
@@ -104,186 +137,67 @@ impl Attachment {
     /// A sentence for people on where it stands.
     pub fn describe(&self) -> String {
         let key = &self.key;
+        let detail = &self.detail;
         match self.state {
-            State::Registered => format!("{key}: endpoint still ready"),
-            State::Settling { age, left } => {
-                format!(
-                    "{key}: endpoint dropped {:.1} s ago, settling for {:.1} s more",
-                    age.as_secs_f64(),
-                    left.as_secs_f64()
-                )
-            }
-            State::Settled { age } => {
-                format!("{key}: endpoint dropped {:.1} s ago", age.as_secs_f64())
-            }
-            State::Unconfirmable { .. } => format!(
-                "{key}: publishNotReadyAddresses keeps the endpoint ready until the pod is gone, so it can't be confirmed"
+            State::Registered | State::Unconfirmable { .. } => format!("{key}: {detail}"),
+            State::Settling { age, left } => format!(
+                "{key}: {detail} {:.1} s ago, settling for {:.1} s more",
+                age.as_secs_f64(),
+                left.as_secs_f64()
             ),
+            State::Settled { age, .. } => format!("{key}: {detail} {:.1} s ago", age.as_secs_f64()),
         }
     }
 
-    fn evidence(&self) -> Option<Evidence> {
+    /// Age of its evidence, where there is some.
+    pub fn age(&self) -> Option<Duration> {
         match self.state {
-            State::Settling { age, .. } | State::Settled { age } => Some(Evidence {
-                age_seconds: age.as_secs_f64(),
-            }),
+            State::Settling { age, .. } | State::Settled { age, .. } => Some(age),
             State::Registered | State::Unconfirmable { .. } => None,
         }
     }
+}
+
+/// The attachments that a Service is by itself: whoever follows its slices, and a controller that can't be asked.
+pub fn of_sender(sender: &SenderSeen, context: &Context<'_>) -> Vec<Attachment> {
+    let mut found = vec![endpoints::of_service(sender, context)];
+    found.extend(endpoints::of_unknown_controller(sender, context));
+    found
 }
 
 /// The ages to be echoed.
 pub fn progress(attachments: &[Attachment]) -> Progress {
     attachments
         .iter()
-        .filter_map(|a| Some((a.key.clone(), a.evidence()?)))
+        .filter_map(|a| {
+            let age_seconds = a.age()?.as_secs_f64();
+            Some((a.key.clone(), Evidence { age_seconds }))
+        })
         .collect()
 }
 
 /// The reason of a release when every attachment is done.
 pub fn reason(attachments: &[Attachment]) -> ReleaseReason {
+    let is_proven = |a: &Attachment| matches!(a.state, State::Settled { proven: true, .. });
+    let is_unconfirmable = |a: &Attachment| matches!(a.state, State::Unconfirmable { .. });
+    let groups = || attachments.iter().filter(|a| a.kind == Kind::TargetGroup);
+    // A Service behind a load balancer that was asked is as good as proven itself.
+    let has_proof = |a: &Attachment| groups().any(|group| group.service == a.service);
     if attachments.is_empty() {
         ReleaseReason::NoAttachment
+    } else if attachments.iter().any(is_unconfirmable) {
+        ReleaseReason::Unconfirmable
     } else if attachments
         .iter()
-        .any(|a| matches!(a.state, State::Unconfirmable { .. }))
+        .any(|a| a.kind == Kind::UnknownController)
     {
-        ReleaseReason::Unconfirmable
+        ReleaseReason::UnknownController
+    } else if groups().all(is_proven) && attachments.iter().all(has_proof) {
+        ReleaseReason::Confirmed
     } else {
         ReleaseReason::Settled
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const fn s(seconds: u64) -> Duration {
-        Duration::from_secs(seconds)
-    }
-
-    const WAITS: Waits = Waits {
-        original_grace: s(30),
-        max_wait: s(60),
-        min_hold: s(0),
-        fallback_wait: s(15),
-        settle: s(5),
-    };
-
-    fn state(seen: Seen, echoed: Option<f64>) -> State {
-        let sender = Sender {
-            namespace: "shop".to_owned(),
-            name: "web".to_owned(),
-        };
-        let progress = echoed
-            .map(|age_seconds| ("Service shop/web".to_owned(), Evidence { age_seconds }))
-            .into_iter()
-            .collect();
-        let echo = Echo {
-            progress: &progress,
-            turn: s(0),
-        };
-        Attachment::from_endpoints(&sender, seen, &WAITS, s(4), echo).state
-    }
-
-    const fn dropped(age: u64, witnessed: bool) -> Seen {
-        Seen::Dropped {
-            age: s(age),
-            witnessed,
-        }
-    }
-
-    #[test]
-    fn dropped_endpoint_settles_and_is_then_settled() {
-        assert_eq!(state(Seen::Registered, None), State::Registered);
-        assert_eq!(
-            state(dropped(2, true), None),
-            State::Settling {
-                age: s(2),
-                left: s(3)
-            }
-        );
-        assert_eq!(state(dropped(5, true), None), State::Settled { age: s(5) });
-    }
-
-    #[test]
-    fn replica_that_did_not_see_the_drop_goes_on_counting_from_the_echo() {
-        assert_eq!(
-            state(dropped(1, false), Some(4.0)),
-            State::Settling {
-                age: s(4),
-                left: s(1)
-            }
-        );
-        assert_eq!(
-            state(dropped(1, false), Some(9.0)),
-            State::Settled { age: s(9) }
-        );
-        assert_eq!(
-            state(dropped(3, false), Some(1.0)),
-            State::Settling {
-                age: s(3),
-                left: s(2)
-            }
-        );
-    }
-
-    #[test]
-    fn echo_never_overrules_what_this_replica_saw() {
-        assert_eq!(
-            state(dropped(1, true), Some(9.0)),
-            State::Settling {
-                age: s(1),
-                left: s(4)
-            }
-        );
-        assert_eq!(state(Seen::Registered, Some(9.0)), State::Registered);
-    }
-
-    #[test]
-    fn echo_that_is_no_duration_is_ignored() {
-        assert_eq!(
-            state(dropped(1, false), Some(-3.0)),
-            State::Settling {
-                age: s(1),
-                left: s(4)
-            }
-        );
-        assert_eq!(
-            state(dropped(1, false), Some(f64::INFINITY)),
-            State::Settling {
-                age: s(1),
-                left: s(4)
-            }
-        );
-    }
-
-    #[test]
-    fn echo_ages_with_the_turn() {
-        let progress = [("a".to_owned(), Evidence { age_seconds: 3.0 })].into();
-        assert_eq!(
-            Echo {
-                progress: &progress,
-                turn: s(2)
-            }
-            .age("a"),
-            s(5)
-        );
-        assert_eq!(
-            Echo {
-                progress: &progress,
-                turn: s(2)
-            }
-            .age("b"),
-            s(0)
-        );
-    }
-
-    #[test]
-    fn unconfirmable_waits_the_longer_of_settle_and_fallback() {
-        assert_eq!(
-            state(Seen::PublishedNotReady, None),
-            State::Unconfirmable { left: s(11) }
-        );
-    }
-}
+mod tests;

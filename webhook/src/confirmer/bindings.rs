@@ -67,6 +67,7 @@ struct Entry {
     key: Key,
     group: TargetGroup,
     family: Option<Family>,
+    manages_rules: bool,
     checkpoint: Option<Mark>,
     gone: Option<Instant>,
 }
@@ -89,6 +90,7 @@ struct Spec {
     target_type: Option<String>,
     target_group_protocol: Option<String>,
     service_ref: ServiceRef,
+    networking: Option<serde::de::IgnoredAny>,
     iam_role_arn_to_assume: Option<String>,
     assume_role_external_id: Option<String>,
 }
@@ -105,6 +107,8 @@ pub struct Bindings {
     /// The Service of each binding that is there.
     services: HashMap<Key, Sender>,
     listed: BTreeMap<Origin, HashSet<Key>>,
+    /// The Services whose nodes a binding registers.
+    nodes: BTreeMap<Key, Sender>,
     memory: Duration,
 }
 
@@ -153,6 +157,13 @@ impl Bindings {
         entries.map(|entry| entry.bound(now)).collect()
     }
 
+    /// The bindings by which the nodes of this Service's pods are registered, rather than the pods.
+    pub fn of_nodes(&self, service: &Sender) -> Vec<String> {
+        let own = self.nodes.iter().filter(|(_, own)| *own == service);
+        own.map(|((_, namespace, name), _)| format!("{namespace}/{name}"))
+            .collect()
+    }
+
     /// A binding that is there and ties an NLB's target group to this Service, by its own words; the others' families
     /// are for the Service to tell.
     pub fn nlb(&self, service: &Sender, of_service: Option<Family>) -> Option<String> {
@@ -185,14 +196,22 @@ impl Bindings {
             false
         };
         let mut changed = Vec::new();
-        let Some((service, group, family)) = read(binding) else {
+        let Some(read) = read(binding) else {
             changed.extend(self.leave(&key, now));
             return changed;
         };
         let service = Sender {
             namespace: key.1.clone(),
-            name: service,
+            name: read.service,
         };
+        let (family, manages_rules) = (read.family, read.manages_rules);
+        let Some(group) = read.group else {
+            changed.extend(self.leave(&key, now));
+            self.nodes.insert(key, service.clone());
+            changed.push(service);
+            return changed;
+        };
+        self.nodes.remove(&key);
         // A switch to another Service or group: the old one keeps it.
         let before = self.services.get(&key).and_then(|old| {
             let entries = self.by_service.get(old)?.iter();
@@ -215,6 +234,7 @@ impl Bindings {
                     key: key.clone(),
                     group,
                     family,
+                    manages_rules,
                     checkpoint: None,
                     gone: None,
                 });
@@ -224,12 +244,12 @@ impl Bindings {
         // A first list tells what is so, not when it began.
         let witnessed = before.is_some() || entry.gone.is_some() || !is_listing;
         entry.gone = None;
-        entry.family = family;
+        (entry.family, entry.manages_rules) = (family, manages_rules);
         let value = binding.annotations().get(CHECKPOINT).map(String::as_str);
         let was_there =
             entry.checkpoint.is_some() || before.is_some_and(|(_, was_there)| was_there);
         // One that vanished says no more than a blank one.
-        let value = value.or(was_there.then_some(""));
+        let value = value.or_else(|| was_there.then_some(""));
         if let Some(value) = value
             && entry.checkpoint.as_ref().is_none_or(|m| &*m.value != value)
         {
@@ -245,7 +265,10 @@ impl Bindings {
 
     /// A binding is gone, or no longer what it was; returns the Service that it leaves.
     fn leave(&mut self, key: &Key, now: Instant) -> Option<Sender> {
-        let service = self.services.remove(key)?;
+        let nodes = self.nodes.remove(key);
+        let Some(service) = self.services.remove(key) else {
+            return nodes;
+        };
         let entries = self.by_service.get_mut(&service).into_iter().flatten();
         for entry in entries.filter(|entry| entry.key == *key) {
             entry.gone.get_or_insert(now);
@@ -257,6 +280,7 @@ impl Bindings {
         let lost: Vec<_> = self
             .services
             .keys()
+            .chain(self.nodes.keys())
             .filter(|key| key.0 == origin && !listed.contains(*key))
             .cloned()
             .collect();
@@ -281,6 +305,7 @@ impl Entry {
                 witnessed: mark.witnessed,
             }),
             is_gone: self.gone.is_some(),
+            manages_rules: self.manages_rules,
         }
     }
 }
@@ -290,8 +315,17 @@ fn key(origin: Origin, binding: &DynamicObject) -> Key {
     (origin, namespace, binding.name_any())
 }
 
-/// The Service, the group and its family; `None` where pods have no registration by this binding.
-fn read(binding: &DynamicObject) -> Option<(String, TargetGroup, Option<Family>)> {
+/// What a binding says.
+struct Read {
+    service: String,
+    /// `None` where it registers nodes.
+    group: Option<TargetGroup>,
+    family: Option<Family>,
+    manages_rules: bool,
+}
+
+/// Reads a binding; `None` where it names no group, or makes no sense.
+fn read(binding: &DynamicObject) -> Option<Read> {
     let spec = match Spec::deserialize(binding.data.get("spec")?) {
         Ok(spec) => spec,
         Err(error) => {
@@ -299,9 +333,6 @@ fn read(binding: &DynamicObject) -> Option<(String, TargetGroup, Option<Family>)
             return None;
         }
     };
-    if spec.target_type.as_deref() == Some("instance") {
-        return None;
-    }
     let given = |value: Option<String>| value.filter(|value| !value.is_empty());
     let id = match (given(spec.target_group_arn), given(spec.target_group_name)) {
         (Some(arn), _) => GroupId::Arn(arn),
@@ -320,7 +351,13 @@ fn read(binding: &DynamicObject) -> Option<(String, TargetGroup, Option<Family>)
         _ if is_labelled(INGRESS_LABELS) => Some(Family::Alb),
         _ => None,
     };
-    Some((spec.service_ref.name, TargetGroup { id, role }, family))
+    let is_of_pods = spec.target_type.as_deref() != Some("instance");
+    Some(Read {
+        service: spec.service_ref.name,
+        group: is_of_pods.then_some(TargetGroup { id, role }),
+        family,
+        manages_rules: spec.networking.is_some(),
+    })
 }
 
 #[cfg(test)]

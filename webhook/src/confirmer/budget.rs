@@ -22,16 +22,18 @@ pub struct Waits {
     pub min_hold: Duration,
     /// Hold when nothing can be confirmed.
     pub fallback_wait: Duration,
-    /// Time after the evidence.
-    pub settle: Duration,
+    /// Time after the evidence, where the pod asks for one.
+    pub settle: Option<Duration>,
+    /// Time after the last new connection, where the pod asks for one.
+    pub quiet: Option<Duration>,
 }
 
 impl Waits {
-    /// Reads what a waiter sent; `default_settle` where its pod names none.
+    /// Reads what a waiter sent.
     ///
     /// # Errors
     /// A sentence that names the field, where a number is no duration.
-    pub fn from_params(params: &HoldParams, default_settle: Duration) -> Result<Self, String> {
+    pub fn from_params(params: &HoldParams) -> Result<Self, String> {
         let seconds = |field: &str, value: f64| {
             Duration::try_from_secs_f64(value).map_err(|_| {
                 format!("{field} is {value}; allowed is a number of seconds of 0 or more")
@@ -44,7 +46,12 @@ impl Waits {
             fallback_wait: seconds("fallbackWaitSeconds", params.fallback_wait_seconds)?,
             settle: params
                 .settle_seconds
-                .map_or(Ok(default_settle), |value| seconds("settleSeconds", value))?,
+                .map(|value| seconds("settleSeconds", value))
+                .transpose()?,
+            quiet: params
+                .quiet_seconds
+                .map(|value| seconds("quietSeconds", value))
+                .transpose()?,
         })
     }
 }
@@ -123,7 +130,8 @@ mod tests {
             max_wait: s(60),
             min_hold: s(0),
             fallback_wait: s(15),
-            settle: s(5),
+            settle: None,
+            quiet: None,
         }
     }
 
@@ -264,22 +272,20 @@ mod tests {
             min_hold_seconds: 0.0,
             fallback_wait_seconds: f64::NAN,
             settle_seconds: None,
+            quiet_seconds: None,
             host_network: false,
             probes_per_minute: std::collections::BTreeMap::new(),
         };
-        let error = Waits::from_params(&params, s(5)).expect_err("a negative wait must be refused");
+        let error = Waits::from_params(&params).expect_err("a negative wait must be refused");
         assert_eq!(
             error,
             "maxWaitSeconds is -1; allowed is a number of seconds of 0 or more"
         );
         assert!(
-            Waits::from_params(
-                &HoldParams {
-                    max_wait_seconds: f64::MAX,
-                    ..params
-                },
-                s(5)
-            )
+            Waits::from_params(&HoldParams {
+                max_wait_seconds: f64::MAX,
+                ..params
+            })
             .is_err()
         );
     }

@@ -1,6 +1,7 @@
 //! Which Services send traffic to which pod, from EndpointSlices. Pure: objects and time go in, nothing comes from outside.
 
 use std::collections::{HashMap, HashSet};
+use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,6 +28,12 @@ pub struct Sender {
     pub namespace: String,
     /// Name of the Service, or of the slice where it names none.
     pub name: String,
+}
+
+impl fmt::Display for Sender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Service {}/{}", self.namespace, self.name)
+    }
 }
 
 /// What one slice says of one pod.

@@ -13,6 +13,7 @@ use tokio::time::timeout;
 use tracing::{debug, warn};
 
 use super::auth::PodIdentity;
+use super::trouble::Trouble;
 
 /// Events that may wait to be written; a mass deletion beyond that loses Events, not releases.
 const QUEUE: usize = 4096;
@@ -60,6 +61,19 @@ impl Events {
                 reason: "HoldBegan",
                 action: "Hold",
                 text,
+            },
+        );
+    }
+
+    /// Something that sends to the pod can't be confirmed.
+    pub fn unconfirmable(&self, pod: &PodIdentity, trouble: &Trouble) {
+        self.send(
+            pod,
+            Note {
+                warning: true,
+                reason: "Unconfirmable",
+                action: trouble.word(),
+                text: trouble.text(),
             },
         );
     }

@@ -1,6 +1,6 @@
 //! One turn of a hold: classify once, then wait for news until there is something to answer.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::ListParams;
@@ -10,14 +10,17 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use super::attachment::{Attachment, Echo};
+use super::attachment::{Attachment, Kind};
 use super::auth::PodIdentity;
-use super::budget::{Deletion, Waits, budget};
+use super::budget::{Deletion, Waits};
 use super::classify::{self, Class, Found, classify, find};
-use super::decide::{Decision, Facts, decide};
+use super::decide::Decision;
 use super::events::Events;
-use super::sender::SenderSeen;
+use super::groups::Groups;
+use super::memory::Memory;
+use super::settles::Settles;
 use super::watches::{Observation, PodState, World};
+use super::weigh::{Question, Weighed, weigh};
 use crate::error_chain::chain;
 use crate::metrics::Metrics;
 
@@ -40,8 +43,12 @@ pub struct Holds {
     pub events: Events,
     /// Where numbers go.
     pub metrics: Metrics,
-    /// Settle of pods that name none.
-    pub settle: Duration,
+    /// What target groups say.
+    pub groups: Groups,
+    /// What was said and seen of each hold.
+    pub memory: Memory,
+    /// Settles of pods that name none.
+    pub settles: Settles,
     /// Longest hold on a failing node.
     pub node_wait: Duration,
     /// Cancelled when this replica stops answering: turns then end at once.
@@ -51,7 +58,7 @@ pub struct Holds {
 impl std::fmt::Debug for Holds {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Holds")
-            .field("settle", &self.settle)
+            .field("settles", &self.settles)
             .finish_non_exhaustive()
     }
 }
@@ -112,7 +119,7 @@ impl Holds {
         pod: &PodIdentity,
         request: &HoldRequest,
     ) -> Result<HoldResponse, Error> {
-        let waits = Waits::from_params(&request.params, self.settle).map_err(Error::Request)?;
+        let waits = Waits::from_params(&request.params).map_err(Error::Request)?;
         let elapsed = Duration::try_from_secs_f64(request.elapsed_seconds)
             .ok()
             .filter(|elapsed| *elapsed <= LONGEST_ELAPSED)
@@ -147,13 +154,19 @@ impl Holds {
             if let Some(gone) = self.look_for(&mut turn, &seen).await {
                 return Ok(gone);
             }
-            let mut decision = Self::weigh(&turn, &seen);
+            let weighed = self.weigh(&turn, &seen);
+            let Weighed {
+                attachments,
+                mut decision,
+                ..
+            } = weighed;
             if decision.release == Some(ReleaseReason::NoAttachment)
                 && !self.is_unattached(pod).await
             {
                 decision = decision.doubted(turn.waits.fallback_wait.saturating_sub(turn.served()));
             }
             if let Some(reason) = decision.release {
+                self.end(&turn, &attachments);
                 self.tell_release(&turn, reason, Duration::ZERO, &decision.because);
                 return Ok(answer(Verdict::Go, Some(reason), decision));
             }
@@ -163,7 +176,8 @@ impl Holds {
                 self.events
                     .hold_began(pod, &decision.because, decision.left);
             }
-            if !request.terminating || turn_left.is_zero() || self.closing.is_cancelled() {
+            let is_over = turn_left.is_zero() || decision.wants_report;
+            if !request.terminating || is_over || self.closing.is_cancelled() {
                 return Ok(answer(Verdict::Hold, None, decision));
             }
             tokio::select! {
@@ -241,27 +255,54 @@ impl Holds {
         }
     }
 
-    fn weigh(turn: &Turn<'_>, seen: &Observation) -> Decision {
-        let served = turn.served();
-        let wall = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default();
-        let echo = Echo {
-            progress: &turn.request.progress,
+    /// Weighs what is known, has the pod's groups asked, and tells its owner of what can't be confirmed.
+    fn weigh(&self, turn: &Turn<'_>, seen: &Observation) -> Weighed {
+        let (pod, now) = (turn.pod, Instant::now());
+        let question = Question {
+            request: turn.request,
+            waits: &turn.waits,
+            settles: self.settles,
+            served: turn.served(),
             turn: turn.began.elapsed(),
+            deletion: turn.deletion,
         };
-        let attachments = |seen: &SenderSeen| {
-            Attachment::from_endpoints(&seen.sender, seen.seen, &turn.waits, served, echo)
-        };
-        decide(&Facts {
-            attachments: seen
-                .synced_at
-                .map(|_| seen.senders.iter().map(attachments).collect()),
-            synced_for: seen.synced_at.map_or(Duration::ZERO, |at| at.elapsed()),
-            settle: turn.waits.settle,
-            min_left: turn.waits.min_hold.saturating_sub(served),
-            budget: budget(&turn.waits, turn.deletion, served, wall),
-        })
+        let weighed = weigh(&question, seen, &self.groups, now);
+        for (group, due) in &weighed.wishes {
+            self.groups.wish(group, &pod.uid, *due);
+        }
+        for trouble in &weighed.troubles {
+            if self.memory.is_news(&pod.uid, trouble, now) {
+                warn!(
+                    namespace = pod.namespace,
+                    pod = pod.name,
+                    trouble = trouble.text(),
+                    "Can't be confirmed"
+                );
+                self.events.unconfirmable(pod, trouble);
+            }
+        }
+        if let Some(at) = weighed.last_new.and_then(|ago| now.checked_sub(ago)) {
+            self.memory.note_new(&pod.uid, at, now);
+        }
+        weighed
+    }
+
+    /// The hold is over: nothing more is asked on its behalf, and how late its load balancers were is measured.
+    fn end(&self, turn: &Turn<'_>, attachments: &[Attachment]) {
+        let uid = &turn.pod.uid;
+        let last_new = self.memory.last_new(uid).map(|at| at.elapsed());
+        for attachment in attachments.iter().filter(|a| a.kind == Kind::TargetGroup) {
+            if let Some(group) = &attachment.group {
+                self.groups.wish(group, uid, None);
+                if let (Some(last_new), Some(age)) = (last_new, attachment.age()) {
+                    self.metrics
+                        .lb_lag_seconds
+                        .get_or_create(&[("target_group", group.name().to_owned())])
+                        .observe(age.saturating_sub(last_new).as_secs_f64());
+                }
+            }
+        }
+        self.memory.forget(uid);
     }
 
     /// The answer where no evidence is waited for.

@@ -23,6 +23,8 @@ pub struct SenderSeen {
     pub others: Others,
     /// The target groups that are bound to it, or were of late.
     pub bindings: Vec<Bound>,
+    /// Bindings that register nodes rather than this pod (`targetType: instance`), by namespace and name.
+    pub node_bindings: Vec<String>,
     /// A controller that we can't ask and that sends by this Service: a loadBalancerClass or an Ingress's controller.
     pub unknown_controller: Option<String>,
 }
@@ -54,6 +56,9 @@ pub struct Bound {
     pub checkpoint: Option<Checkpoint>,
     /// Whether the binding is gone by now.
     pub is_gone: bool,
+    /// Whether the controller manages the security group's rules (`spec.networking`): it revokes them before it
+    /// deregisters the last pod.
+    pub manages_rules: bool,
 }
 
 /// `elbv2.k8s.aws/checkpoint`: the controller blanks it before it changes a target group, and fills it when it has.

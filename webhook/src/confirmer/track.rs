@@ -3,10 +3,8 @@
 //! AWS tells no time of transition, so evidence is as old as the answer that first showed it. Only answers from after
 //! the endpoint was dropped count for a pod: what an earlier one showed may have been a registration still to come.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::net::IpAddr;
-use std::time::Duration;
-
 use tokio::time::Instant;
 
 use super::target_group::{Failure, Health, Target};
@@ -125,12 +123,12 @@ impl Track {
 
     /// Where a pod with these addresses stands whose endpoint was dropped at `dropped`.
     ///
-    /// Its port counts only where the address isn't its own (`hostNetwork`): one address may be registered anew on
+    /// Its `ports` count only where the address isn't its own (`hostNetwork`): one address may be registered anew on
     /// another port.
     pub fn standing(
         &self,
         addresses: impl IntoIterator<Item = IpAddr>,
-        port: Option<u16>,
+        ports: Option<&BTreeSet<u16>>,
         dropped: Instant,
     ) -> Standing {
         let failure = || self.failure.as_ref().map(|(_, failure)| failure.clone());
@@ -145,7 +143,7 @@ impl Track {
             .into_iter()
             .filter_map(|ip| self.targets.get(&canonical(ip)))
             .flatten()
-            .filter(|(own, _)| port.is_none_or(|port| port == **own))
+            .filter(|(port, _)| ports.is_none_or(|own| own.contains(port)))
             .map(|(_, entry)| *entry)
             .collect();
         let came_back = entries
@@ -172,11 +170,7 @@ impl Track {
             };
         }
         // The worst of its registrations says how, the last one to go says since when.
-        let how = entries
-            .iter()
-            .map(|entry| entry.how())
-            .max()
-            .unwrap_or(Gone::Absent);
+        let how = entries.iter().map(Entry::how).max().unwrap_or(Gone::Absent);
         let since = entries
             .iter()
             .map(|entry| entry.since)
@@ -241,11 +235,6 @@ impl Entry {
 /// One spelling for an address: `::ffff:192.0.2.1` is 192.0.2.1.
 fn canonical(ip: IpAddr) -> IpAddr {
     ip.to_canonical()
-}
-
-/// How long `since` was before `now`.
-pub fn age(since: Instant, now: Instant) -> Duration {
-    now.saturating_duration_since(since)
 }
 
 #[cfg(test)]

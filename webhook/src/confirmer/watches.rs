@@ -151,6 +151,7 @@ impl World {
         for seen in &mut senders {
             let of_service = inner.services.family(&seen.sender);
             seen.bindings = inner.bindings.of(&seen.sender, now);
+            seen.node_bindings = inner.bindings.of_nodes(&seen.sender);
             for bound in &mut seen.bindings {
                 bound.family = bound.family.or(of_service);
             }
@@ -171,6 +172,11 @@ impl World {
             name: CONFIRMER_SERVICE.to_owned(),
         };
         self.lock().endpoints.ready(&confirmer).max(1)
+    }
+
+    /// Tells the hold of this pod that something changed.
+    pub fn notify(&self, uid: &str) {
+        self.lock().notify(uid);
     }
 
     /// Marks a change whenever something is heard of the pod; level-triggered, so that none is missed.

@@ -76,6 +76,7 @@ async fn binding_tells_group_role_and_family() {
     assert_eq!(
         only(&store, "web", t0),
         Bound {
+            manages_rules: true,
             binding: "shop/web-tgb".to_owned(),
             group: TargetGroup {
                 id: GroupId::Arn(ARN.to_owned()),
@@ -105,8 +106,15 @@ async fn name_is_all_that_some_bindings_give() {
 async fn binding_that_registers_nodes_or_names_no_group_is_none_of_the_pods() {
     let t0 = Instant::now();
     let mut store = mk_store(t0);
+    let nodes =
+        json!({"targetGroupARN": ARN, "targetType": "instance", "serviceRef": {"name": "web"}});
+    assert_eq!(
+        apply(&mut store, mk_binding("n", &nodes, None), t0),
+        [service("web")]
+    );
+    assert_eq!(store.of(&service("web"), t0), []);
+    assert_eq!(store.of_nodes(&service("web")), ["shop/n"]);
     for spec in [
-        json!({"targetGroupARN": ARN, "targetType": "instance", "serviceRef": {"name": "web"}}),
         json!({"targetType": "ip", "serviceRef": {"name": "web"}}),
         json!({"targetGroupARN": ARN}),
         json!({"targetGroupARN": [], "serviceRef": {"name": "web"}}),
@@ -114,6 +122,13 @@ async fn binding_that_registers_nodes_or_names_no_group_is_none_of_the_pods() {
         assert_eq!(apply(&mut store, mk_binding("b", &spec, None), t0), []);
         assert_eq!(store.of(&service("web"), t0), [], "{spec}");
     }
+    // It registers pods from now on; then it is gone.
+    apply(&mut store, mk_binding("n", &mk_spec("web", ARN), None), t0);
+    assert_eq!(store.of_nodes(&service("web")), [] as [String; 0]);
+    assert_eq!(only(&store, "web", t0).binding, "shop/n");
+    apply(&mut store, mk_binding("n", &nodes, None), t0);
+    store.on_absent(Origin::Controller, t0);
+    assert_eq!(store.of_nodes(&service("web")), [] as [String; 0]);
 }
 
 #[tokio::test(start_paused = true)]

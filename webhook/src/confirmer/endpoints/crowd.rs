@@ -138,6 +138,7 @@ impl Crowd {
         let member = self.members.get(id)?;
         let known = member.known.iter();
         Some(SenderSeen {
+            node_bindings: Vec::new(),
             sender: sender.clone(),
             seen: member.seen(now),
             addresses: known

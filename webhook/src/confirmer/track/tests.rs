@@ -1,5 +1,7 @@
 //! Every state and history of a target, as answers show it.
 
+use std::time::Duration;
+
 use super::*;
 
 fn ip(text: &str) -> IpAddr {
@@ -120,7 +122,10 @@ fn any_port_of_the_address_blocks_unless_the_address_is_the_nodes() {
         ],
         begin + Duration::from_secs(12),
     );
-    let standing = |port| track.standing([ip("192.0.2.7")], port, dropped);
+    let standing = |port: Option<u16>| {
+        let ports = port.map(|port| [port].into());
+        track.standing([ip("192.0.2.7")], ports.as_ref(), dropped)
+    };
     assert!(matches!(standing(None), Standing::Registered { .. }));
     assert!(matches!(
         standing(Some(8080)),
@@ -248,7 +253,7 @@ fn memory_is_bounded() {
     let begin = Instant::now();
     let mut track = Track::default();
     for second in 0..2 * ANSWERS as u64 {
-        let own = IpAddr::from([10, 0, (second / 256) as u8, (second % 256) as u8]);
+        let own = IpAddr::from((0x0a00_0000_u128 + u128::from(second)).to_be_bytes());
         let target = Target {
             ip: own,
             port: 80,

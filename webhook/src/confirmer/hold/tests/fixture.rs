@@ -17,7 +17,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::confirmer::auth::PodIdentity;
 use crate::confirmer::events::Events;
+use crate::confirmer::groups::Groups;
 use crate::confirmer::hold::{Error, Holds};
+use crate::confirmer::memory::Memory;
+use crate::confirmer::settles::Settles;
 use crate::confirmer::watches::{Progress, Source, World};
 use crate::metrics::Metrics;
 
@@ -58,7 +61,9 @@ pub(super) fn mk_fixture(api: Api) -> Fixture {
         world: World::default(),
         events: Events::new(client, None).0,
         metrics: Metrics::new(),
-        settle: Duration::from_secs(5),
+        groups: Groups::new(None),
+        memory: Memory::default(),
+        settles: Settles::default(),
         node_wait: Duration::from_secs(5),
         closing: CancellationToken::new(),
     };
@@ -217,6 +222,7 @@ pub(super) fn first() -> HoldRequest {
             min_hold_seconds: 0.0,
             fallback_wait_seconds: 15.0,
             settle_seconds: None,
+            quiet_seconds: None,
             host_network: false,
             probes_per_minute: std::collections::BTreeMap::new(),
         },

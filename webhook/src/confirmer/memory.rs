@@ -1,0 +1,99 @@
+//! What this replica said and saw of each hold, so that nothing is said twice. Lost with the replica, which costs a
+//! repeated Event at most.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::trouble::Trouble;
+
+/// Longer than any hold lasts between two turns.
+const KEEP: Duration = Duration::from_mins(10);
+
+/// What is remembered of all holds.
+#[derive(Debug, Default)]
+pub struct Memory(Mutex<HashMap<String, Remembered>>);
+
+#[derive(Debug)]
+struct Remembered {
+    told: BTreeSet<Trouble>,
+    last_new: Option<Instant>,
+    touched: Instant,
+}
+
+impl Memory {
+    /// Whether this is the first time that the pod's owner is to be told.
+    pub fn is_news(&self, uid: &str, trouble: &Trouble, now: Instant) -> bool {
+        self.with(uid, now, |remembered| {
+            remembered.told.insert(trouble.clone())
+        })
+    }
+
+    /// A new connection came then.
+    pub fn note_new(&self, uid: &str, at: Instant, now: Instant) {
+        self.with(uid, now, |remembered| {
+            remembered.last_new = remembered.last_new.max(Some(at));
+        });
+    }
+
+    /// When the last new connection came that this replica was told of.
+    pub fn last_new(&self, uid: &str) -> Option<Instant> {
+        let holds = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        holds.get(uid).and_then(|remembered| remembered.last_new)
+    }
+
+    /// The hold is over.
+    pub fn forget(&self, uid: &str) {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(uid);
+    }
+
+    /// Forgets holds that went on elsewhere.
+    pub fn prune(&self, now: Instant) {
+        let mut holds = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        holds.retain(|_, remembered| now.saturating_duration_since(remembered.touched) < KEEP);
+    }
+
+    fn with<T>(&self, uid: &str, now: Instant, change: impl FnOnce(&mut Remembered) -> T) -> T {
+        let mut holds = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let remembered = holds.entry(uid.to_owned()).or_insert(Remembered {
+            told: BTreeSet::new(),
+            last_new: None,
+            touched: now,
+        });
+        remembered.touched = now;
+        change(remembered)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn trouble_is_news_once_per_hold() {
+        let (memory, now) = (Memory::default(), Instant::now());
+        let [a, b] = ["a", "b"].map(|text| Trouble::BindingsForbidden(text.to_owned()));
+        assert!(memory.is_news("u1", &a, now));
+        assert!(!memory.is_news("u1", &a, now));
+        assert!(memory.is_news("u1", &b, now) && memory.is_news("u2", &a, now));
+        memory.forget("u1");
+        assert!(memory.is_news("u1", &a, now));
+        memory.prune(now + KEEP);
+        assert!(memory.is_news("u2", &a, now));
+    }
+
+    #[test]
+    fn latest_connection_is_kept() {
+        let (memory, now) = (Memory::default(), Instant::now());
+        assert_eq!(memory.last_new("u1"), None);
+        let later = now + Duration::from_secs(5);
+        memory.note_new("u1", later, later);
+        memory.note_new("u1", now, later);
+        assert_eq!(memory.last_new("u1"), Some(later));
+    }
+}

@@ -1,0 +1,170 @@
+//! What a hold's facts come to: from what the watches and the target groups know to one decision.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use sidecar::contract::HoldRequest;
+use tokio::time::Instant;
+
+use super::attachment::{Attachment, Context, Echo, Kind, Quiet, State, of_group, of_sender};
+use super::budget::{Deletion, Waits, budget};
+use super::decide::{Decision, Facts, decide};
+use super::groups::Groups;
+use super::quiet::Inbound;
+use super::settles::Settles;
+use super::target_group::TargetGroup;
+use super::trouble::Trouble;
+use super::watches::Observation;
+
+/// Health checks that a target group's load balancer makes in a minute: of three nodes, one in each zone, each 10 s.
+/// Its true count isn't told by any API; what there is more of counts as traffic, which can only lengthen a hold.
+const CHECKS_PER_MINUTE: f64 = 18.0;
+
+/// A hold at one moment.
+#[derive(Debug, Clone, Copy)]
+pub struct Question<'a> {
+    /// What the waiter said.
+    pub request: &'a HoldRequest,
+    /// The pod's waits.
+    pub waits: &'a Waits,
+    /// The confirmer's settles.
+    pub settles: Settles,
+    /// How long the hold has lasted.
+    pub served: Duration,
+    /// How long the turn has lasted.
+    pub turn: Duration,
+    /// The deletion, where it is known.
+    pub deletion: Option<Deletion>,
+}
+
+/// What follows.
+#[derive(Debug)]
+pub struct Weighed {
+    /// What sends to the pod.
+    pub attachments: Vec<Attachment>,
+    /// What its owner should know.
+    pub troubles: Vec<Trouble>,
+    /// What to do.
+    pub decision: Decision,
+    /// When each group should be asked next on the pod's behalf.
+    pub wishes: BTreeMap<TargetGroup, Option<Instant>>,
+    /// How long ago the last new connection came that no prober explains, where that is known and recent.
+    pub last_new: Option<Duration>,
+}
+
+/// Weighs what is known.
+pub fn weigh(
+    question: &Question<'_>,
+    seen: &Observation,
+    groups: &Groups,
+    now: Instant,
+) -> Weighed {
+    let Question {
+        request,
+        waits,
+        served,
+        turn,
+        ..
+    } = *question;
+    let settles = question.settles.overridden(waits.settle, waits.quiet);
+    let context = Context {
+        now,
+        served,
+        settles,
+        fallback_wait: waits.fallback_wait,
+        host_network: request.params.host_network,
+        echo: Echo {
+            progress: &request.progress,
+            turn,
+        },
+    };
+    let (mut attachments, mut wishes, mut troubles) = (Vec::new(), BTreeMap::new(), Vec::new());
+    for sender in &seen.senders {
+        attachments.extend(of_sender(sender, &context));
+        for bound in &sender.bindings {
+            let group = &bound.group;
+            let family = bound.family.or_else(|| groups.family(group));
+            let ports = context.host_network.then_some(&sender.ports);
+            let standing = |dropped| groups.standing(group, &sender.addresses, ports, dropped);
+            let (attachment, ask) = of_group(sender, bound, family, standing, &context);
+            attachments.push(attachment);
+            // A group that two bindings name: the earlier wish counts.
+            let wish = wishes.entry(group.clone()).or_insert(ask);
+            *wish = wish.iter().copied().chain(ask).min();
+        }
+        let nodes = sender.node_bindings.iter().cloned();
+        troubles.extend(nodes.map(|binding| Trouble::NodeTargets { binding }));
+    }
+    if let (Some(text), false) = (&seen.bindings_forbidden, attachments.is_empty()) {
+        attachments.push(unreadable(text, &context));
+    }
+    troubles.extend(attachments.iter().filter_map(|a| a.trouble.clone()));
+    troubles.sort_unstable();
+    troubles.dedup();
+    let inbound = request.traffic.as_ref().map(|traffic| Inbound {
+        traffic,
+        age: turn,
+        probes_per_minute: probes_per_minute(request, &attachments),
+    });
+    let heard = attachments.iter().filter(|a| !a.quiet.time.is_zero());
+    let last_new = inbound.and_then(|inbound| {
+        heard
+            .filter_map(|a| inbound.last_new(&a.quiet.ports, a.quiet.time))
+            .min()
+    });
+    let decision = decide(&Facts {
+        attachments: seen.synced_at.map(|_| attachments.clone()),
+        synced_for: seen.synced_at.map_or(Duration::ZERO, |at| at.elapsed()),
+        settle: settles.service.settle,
+        inbound,
+        min_left: waits.min_hold.saturating_sub(served),
+        budget: budget(waits, question.deletion, served, wall()),
+    });
+    Weighed {
+        attachments,
+        troubles,
+        decision,
+        wishes,
+        last_new,
+    }
+}
+
+/// What stands for the target groups that we may not know of.
+fn unreadable(text: &str, context: &Context<'_>) -> Attachment {
+    let longest = context.settles.service.settle.max(context.fallback_wait);
+    Attachment {
+        key: "TargetGroupBindings".to_owned(),
+        service: String::new(),
+        kind: Kind::TargetGroup,
+        group: None,
+        state: State::Unconfirmable {
+            left: longest.saturating_sub(context.served),
+        },
+        detail: text.to_owned(),
+        quiet: Quiet::default(),
+        trouble: Some(Trouble::BindingsForbidden(text.to_owned())),
+    }
+}
+
+fn probes_per_minute(request: &HoldRequest, attachments: &[Attachment]) -> f64 {
+    let is_heard = |port: &u16| attachments.iter().any(|a| a.quiet.ports.contains(port));
+    let probes = &request.params.probes_per_minute;
+    let kubelet: f64 = probes
+        .iter()
+        .filter(|(port, _)| is_heard(port))
+        .map(|(_, count)| count.max(0.0))
+        .sum();
+    let groups = attachments
+        .iter()
+        .filter(|a| a.kind == Kind::TargetGroup)
+        .count();
+    #[expect(clippy::cast_precision_loss, reason = "a pod is in a few groups")]
+    let checks = CHECKS_PER_MINUTE * groups as f64;
+    kubelet + checks
+}
+
+fn wall() -> Duration {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
+}
