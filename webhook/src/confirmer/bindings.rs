@@ -1,4 +1,4 @@
-//! Which target groups are bound to which Service, from TargetGroupBindings of the AWS Load Balancer Controller and of
+//! Which target groups are bound to which Service, from `TargetGroupBindings` of the AWS Load Balancer Controller and of
 //! EKS Auto Mode. Pure.
 //!
 //! Only groups that pods are registered in themselves: bindings of type `instance` register nodes, and kube-proxy does

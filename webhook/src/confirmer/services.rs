@@ -1,5 +1,5 @@
 //! Which Services have a load balancer whose controller can't be asked, or one that lags, from Services, Ingresses and
-//! IngressClasses. Pure.
+//! `IngressClasses`. Pure.
 //!
 //! Gateways (`gateway.networking.k8s.io`) are not looked at yet: what only they refer to counts as an ordinary Service.
 
@@ -23,7 +23,7 @@ const NLB_CLASSES: [&str; 2] = ["service.k8s.aws/nlb", "eks.amazonaws.com/nlb"];
 /// By which Services asked for an NLB before there were classes; all three values make one.
 const AWS_TYPE: &str = "service.beta.kubernetes.io/aws-load-balancer-type";
 
-/// Controllers of Ingresses whose data plane we know; theirs are the names that they put into IngressClasses.
+/// Controllers of Ingresses whose data plane we know; theirs are the names that they put into `IngressClasses`.
 const KNOWN_CONTROLLERS: [&str; 12] = [
     // ALBs: what they register is told by their bindings.
     "ingress.k8s.aws/alb",
@@ -42,7 +42,7 @@ const KNOWN_CONTROLLERS: [&str; 12] = [
     "cilium.io/ingress-controller",
 ];
 
-/// What the old annotation says where no IngressClass explains it: the defaults of the same controllers.
+/// What the old annotation says where no `IngressClass` explains it: the defaults of the same controllers.
 const KNOWN_CLASSES: [&str; 8] = [
     "alb", "nginx", "traefik", "haproxy", "contour", "kong", "istio", "cilium",
 ];
@@ -50,7 +50,7 @@ const KNOWN_CLASSES: [&str; 8] = [
 /// The class of an Ingress before there was `ingressClassName`.
 const CLASS_ANNOTATION: &str = "kubernetes.io/ingress.class";
 
-/// Marks the IngressClass of Ingresses that name none.
+/// Marks the `IngressClass` of Ingresses that name none.
 const DEFAULT_CLASS: &str = "ingressclass.kubernetes.io/is-default-class";
 
 /// What is kept of a Service.
@@ -59,7 +59,7 @@ struct Facts {
     selector: BTreeMap<String, String>,
     /// What an NLB of AWS is made by.
     is_nlb: bool,
-    /// Of type LoadBalancer: a class that isn't on our list.
+    /// Of type `LoadBalancer`: a class that isn't on our list.
     unknown_class: Option<String>,
     publishes_not_ready: bool,
 }
@@ -71,7 +71,7 @@ struct Route {
     backends: BTreeSet<String>,
 }
 
-/// What is kept of an IngressClass.
+/// What is kept of an `IngressClass`.
 #[derive(Debug)]
 struct Class {
     controller: String,
@@ -81,7 +81,7 @@ struct Class {
 /// Services, and the Ingresses that refer to them.
 #[derive(Debug, Default)]
 pub struct Services {
-    services: Remembered<Sender, Facts>,
+    known: Remembered<Sender, Facts>,
     ingresses: Remembered<Sender, Route>,
     classes: Remembered<String, Class>,
     /// Service → Ingresses that refer to it, or did so of late.
@@ -92,7 +92,7 @@ impl Services {
     /// Knows nothing yet; objects that went are remembered for `memory`: their load balancer may go on sending.
     pub fn new(memory: Duration) -> Self {
         Self {
-            services: Remembered::new(memory),
+            known: Remembered::new(memory),
             ingresses: Remembered::new(memory),
             classes: Remembered::new(memory),
             referring: HashMap::new(),
@@ -102,12 +102,12 @@ impl Services {
     /// Takes an event of the watch on Services.
     pub fn on_service(&mut self, event: Event<Service>, now: Instant) {
         match event {
-            Event::Init => self.services.list_begins(),
+            Event::Init => self.known.list_begins(),
             Event::InitApply(service) | Event::Apply(service) => {
-                self.services.apply(key(&service), Facts::of(service));
+                self.known.apply(key(&service), Facts::of(service));
             }
-            Event::Delete(service) => self.services.delete(&key(&service), now),
-            Event::InitDone => self.services.list_ends(now),
+            Event::Delete(service) => self.known.delete(&key(&service), now),
+            Event::InitDone => self.known.list_ends(now),
         }
     }
 
@@ -134,7 +134,7 @@ impl Services {
         }
     }
 
-    /// Takes an event of the watch on IngressClasses.
+    /// Takes an event of the watch on `IngressClasses`.
     pub fn on_ingress_class(&mut self, event: Event<IngressClass>, now: Instant) {
         match event {
             Event::Init => self.classes.list_begins(),
@@ -159,13 +159,13 @@ impl Services {
 
     /// The family of the target groups that this Service's own controller makes.
     pub fn family(&self, service: &Sender) -> Option<Family> {
-        self.services.get(service)?.is_nlb.then_some(Family::Nlb)
+        self.known.get(service)?.is_nlb.then_some(Family::Nlb)
     }
 
     /// A controller that we can't ask and that sends by this Service, as people know it.
     pub fn unknown_controller(&self, service: &Sender) -> Option<String> {
         let class = self
-            .services
+            .known
             .get(service)
             .and_then(|facts| facts.unknown_class.as_ref());
         if let Some(class) = class {
@@ -180,14 +180,14 @@ impl Services {
 
     /// Whether the Service publishes endpoints that aren't ready.
     pub fn publishes_not_ready(&self, service: &Sender) -> bool {
-        self.services
+        self.known
             .get(service)
             .is_some_and(|facts| facts.publishes_not_ready)
     }
 
     /// All Services that are there and select pods, with their selectors.
     pub fn selectors(&self) -> impl Iterator<Item = (&Sender, &BTreeMap<String, String>)> {
-        let present = self.services.present();
+        let present = self.known.present();
         // The API reads an empty selector as "whoever writes the endpoints", not as "all pods".
         present
             .map(|(service, facts)| (service, &facts.selector))
@@ -196,7 +196,7 @@ impl Services {
 
     /// Forgets what no hold can still ask for.
     pub fn prune(&mut self, now: Instant) {
-        self.services.prune(now);
+        self.known.prune(now);
         self.ingresses.prune(now);
         self.classes.prune(now);
         let ingresses = &self.ingresses;

@@ -46,9 +46,9 @@ pub enum Source {
     Services,
     /// Ingresses.
     Ingresses,
-    /// IngressClasses.
+    /// `IngressClasses`.
     IngressClasses,
-    /// TargetGroupBindings of one kind.
+    /// `TargetGroupBindings` of one kind.
     Bindings(Origin),
 }
 
@@ -255,7 +255,7 @@ impl World {
         inner.refer(Source::Ingresses, is_listed, now);
     }
 
-    /// Takes an event of the watch on IngressClasses.
+    /// Takes an event of the watch on `IngressClasses`.
     pub fn on_ingress_class(&self, event: Event<IngressClass>, now: Instant) {
         let mut inner = self.lock();
         let is_listed = matches!(event, Event::InitDone);
@@ -263,7 +263,7 @@ impl World {
         inner.refer(Source::IngressClasses, is_listed, now);
     }
 
-    /// Takes an event of the watch on one kind of TargetGroupBindings.
+    /// Takes an event of the watch on one kind of `TargetGroupBindings`.
     pub fn on_binding(&self, origin: Origin, event: Event<DynamicObject>, now: Instant) {
         let mut inner = self.lock();
         let is_listed = matches!(event, Event::InitDone);
