@@ -28,9 +28,13 @@ pub struct Serve {
     /// Image of the waiter, as it is written into pods.
     #[arg(long, env = "PRESTOP_GATE_WAITER_IMAGE", value_name = "IMAGE")]
     pub waiter_image: String,
-    /// Longest hold of pods that name none.
+    /// Longest hold of pods that name none and have no NLB.
     #[arg(long, env = "PRESTOP_GATE_MAX_WAIT", value_name = "DURATION", default_value = "60s", value_parser = duration)]
     pub max_wait: Duration,
+    /// Longest hold of pods that name none and are behind an NLB, or behind a controller that can't be asked; at least
+    /// max-wait.
+    #[arg(long, env = "PRESTOP_GATE_MAX_WAIT_NLB", value_name = "DURATION", default_value = "240s", value_parser = duration)]
+    pub max_wait_nlb: Duration,
     /// Longest max-wait that a pod may ask for.
     #[arg(long, env = "PRESTOP_GATE_MAX_WAIT_CAP", value_name = "DURATION", default_value = "30m", value_parser = duration)]
     pub max_wait_cap: Duration,
@@ -137,6 +141,7 @@ impl Serve {
     pub fn check(&self) -> anyhow::Result<()> {
         let Self {
             max_wait,
+            max_wait_nlb,
             max_wait_cap,
             settle,
             ..
@@ -144,6 +149,10 @@ impl Serve {
         anyhow::ensure!(
             max_wait <= max_wait_cap,
             "--max-wait is {max_wait:?}; allowed is at most --max-wait-cap, {max_wait_cap:?}"
+        );
+        anyhow::ensure!(
+            max_wait_nlb <= max_wait_cap,
+            "--max-wait-nlb is {max_wait_nlb:?}; allowed is at most --max-wait-cap, {max_wait_cap:?}"
         );
         anyhow::ensure!(
             settle < max_wait,
@@ -195,6 +204,10 @@ mod tests {
         let lives = certs::Lives::default();
         assert_eq!(serve.max_wait, crate::inject::config::DEFAULT_MAX_WAIT);
         assert_eq!(
+            serve.max_wait_nlb,
+            crate::inject::config::DEFAULT_MAX_WAIT_NLB
+        );
+        assert_eq!(
             serve.fallback_wait,
             crate::inject::config::DEFAULT_FALLBACK_WAIT
         );
@@ -218,6 +231,14 @@ mod tests {
             .to_string();
         assert!(
             error.contains("--max-wait is") && error.contains("--max-wait-cap"),
+            "{error}"
+        );
+        let error = mk_serve(&["--max-wait-nlb", "31m"])
+            .check()
+            .expect_err("must be refused")
+            .to_string();
+        assert!(
+            error.contains("--max-wait-nlb is") && error.contains("--max-wait-cap"),
             "{error}"
         );
         let error = mk_serve(&["--settle", "60s"])

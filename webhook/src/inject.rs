@@ -17,6 +17,7 @@ use self::view::{Annotations, PodView};
 pub mod config;
 mod edit;
 mod hooks;
+mod inbound;
 mod options;
 mod patch;
 mod plan;
@@ -27,7 +28,7 @@ mod view;
 mod waiter;
 mod waits;
 
-pub use self::config::InjectConfig;
+pub use self::config::{InjectConfig, SlowSelector, SlowSelectors};
 
 /// Namespaces whose pods are never touched, whatever selectors say: a cluster must start without us.
 const SYSTEM_NAMESPACES: [&str; 2] = [NAMESPACE, "kube-system"];
@@ -236,7 +237,9 @@ fn decide<'p>(
     if found.is_none() {
         skip::check_pod(pod, annotations)?;
     }
-    let (options, remarks) = Options::read(annotations, config).map_err(|warnings| Skip {
+    let labels = pod.metadata.labels.as_ref();
+    let auto = config.auto_max_wait(namespace, |key| labels?.get(key));
+    let (options, remarks) = Options::read(annotations, config, auto).map_err(|warnings| Skip {
         reason: Reason::InvalidAnnotation,
         warnings,
     })?;

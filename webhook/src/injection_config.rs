@@ -1,7 +1,9 @@
-//! Puts together what injection needs: flags, the confirmer's authority and its ClusterIP.
+//! Puts together what injection needs: flags, the confirmer's authority and its ClusterIP, and which pods something
+//! slow sends to.
 
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::core::v1::Service;
@@ -10,15 +12,21 @@ use kube::runtime::watcher::watch_object;
 use kube::{Api, Client};
 use sidecar::contract::{CONFIRMER_SERVICE, NAMESPACE, server_name};
 use tokio::sync::watch;
-use tracing::{info, warn};
+use tokio::time::sleep;
+use tracing::{debug, info, warn};
 
 use crate::admission::SharedConfig;
-use crate::inject::InjectConfig;
+use crate::confirmer::watches::World;
+use crate::inject::{InjectConfig, SlowSelectors};
 use crate::readiness::BlockReady;
 use crate::secrets::Trust;
 
 /// Port of the confirmer's Service.
 const PORT: u16 = 443;
+
+/// Least time between two looks at what something slow sends to: bindings may change many times a second, and a new
+/// one needs longer than that to get its first targets.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// What the flags say; the rest is filled in.
 #[derive(Debug, Clone)]
@@ -26,8 +34,14 @@ pub struct Template(pub InjectConfig);
 
 impl Template {
     /// The configuration for pods that reach the confirmer at `cluster_ip` and trust `trust`.
-    fn fill(&self, trust: &Trust, cluster_ip: Option<&str>) -> InjectConfig {
+    fn fill(
+        &self,
+        trust: &Trust,
+        cluster_ip: Option<&str>,
+        slow: &Arc<SlowSelectors>,
+    ) -> InjectConfig {
         InjectConfig {
+            slow: Arc::clone(slow),
             confirmer: addresses(cluster_ip),
             server_name: server_name(&trust.key_id),
             ca_pem: trust.ca_pem.clone(),
@@ -56,7 +70,47 @@ fn cluster_ip(service: &Service) -> Option<String> {
 pub async fn keep(
     client: Client,
     template: Template,
+    trust: watch::Receiver<Option<Trust>>,
+    world: World,
+    config: SharedConfig,
+    ready: BlockReady,
+) {
+    let (sender, slow) = watch::channel(None);
+    tokio::select! {
+        () = look(&world, &sender) => {}
+        () = fill(client, template, trust, slow, config, ready) => {}
+    }
+}
+
+/// Tells what something slow sends to, as soon as the watches are complete, and whenever that changes.
+async fn look(world: &World, slow: &watch::Sender<Option<Arc<SlowSelectors>>>) {
+    let mut references = world.references();
+    // Both senders live in `world`.
+    if world.synced().wait_for(Option::is_some).await.is_err() {
+        return;
+    }
+    loop {
+        references.mark_unchanged();
+        let now = world.slow_selectors();
+        slow.send_if_modified(|known| {
+            let is_new = known.as_deref() != Some(&now);
+            if is_new {
+                *known = Some(Arc::new(now));
+            }
+            is_new
+        });
+        sleep(LOOK_EVERY).await;
+        if references.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn fill(
+    client: Client,
+    template: Template,
     mut trust: watch::Receiver<Option<Trust>>,
+    mut slow: watch::Receiver<Option<Arc<SlowSelectors>>>,
     config: SharedConfig,
     ready: BlockReady,
 ) {
@@ -74,18 +128,31 @@ pub async fn keep(
         tokio::select! {
             Some(service) = services.next() => ip = Some(service.as_ref().and_then(cluster_ip)),
             Ok(()) = trust.changed() => {}
+            Ok(()) = slow.changed() => {}
             else => return,
         }
-        let (Some(ip), Some(trust)) = (&ip, trust.borrow_and_update().clone()) else {
+        let known = (
+            trust.borrow_and_update().clone(),
+            slow.borrow_and_update().clone(),
+        );
+        let (Some(ip), (Some(trust), Some(slow))) = (&ip, known) else {
             continue;
         };
-        let filled = template.fill(&trust, ip.as_deref());
-        if config.load().as_deref() != Some(&filled) {
-            info!(
-                confirmer = filled.confirmer,
-                server_name = filled.server_name,
-                "Injection is configured"
-            );
+        let filled = template.fill(&trust, ip.as_deref(), &slow);
+        let before = config.load();
+        if before.as_deref() != Some(&filled) {
+            let is_same = before.as_ref().is_some_and(|before| {
+                before.confirmer == filled.confirmer && before.server_name == filled.server_name
+            });
+            if is_same {
+                debug!("What slow load balancers send to has changed");
+            } else {
+                info!(
+                    confirmer = filled.confirmer,
+                    server_name = filled.server_name,
+                    "Injection is configured"
+                );
+            }
             config.store(Some(Arc::new(filled)));
         }
         ready.take();
@@ -94,9 +161,12 @@ pub async fn keep(
 
 #[cfg(test)]
 mod tests {
+    use kube::runtime::watcher::Event;
     use serde_json::json;
+    use tokio::time::Instant;
 
     use super::*;
+    use crate::confirmer::watches::{Progress, Source};
 
     #[test]
     fn cluster_ip_comes_before_the_name_in_either_family() {
@@ -107,6 +177,44 @@ mod tests {
         );
         assert_eq!(addresses(Some("fd00::7")), format!("[fd00::7]:443,{name}"));
         assert_eq!(addresses(None), name);
+    }
+
+    /// Injection waits for the watches, then follows them without being restless.
+    #[tokio::test(start_paused = true)]
+    async fn slow_selectors_are_told_when_all_is_known_and_at_most_once_a_second() {
+        let world = World::default();
+        let (sender, mut slow) = watch::channel(None);
+        let watched = world.clone();
+        tokio::spawn(async move { look(&watched, &sender).await });
+        let add = |name: &str| {
+            let service = json!({"metadata": {"name": name, "namespace": "shop"}, "spec": {
+                "type": "LoadBalancer", "loadBalancerClass": "example.com/lb", "selector": {"app": name},
+            }});
+            let service = serde_json::from_value(service).expect("the Service must decode");
+            world.on_service(Event::Apply(service), Instant::now());
+        };
+        add("a");
+        sleep(Duration::from_mins(1)).await;
+        assert!(slow.borrow_and_update().is_none(), "it isn't complete yet");
+        for source in Source::ALL {
+            world.on_unavailable(source, Progress::Absent, Instant::now());
+        }
+        slow.changed().await.expect("it goes on");
+        let first = slow.borrow_and_update().clone();
+        assert_eq!(first, Some(Arc::new(world.slow_selectors())));
+        let began = Instant::now();
+        for name in ["b", "c", "d"] {
+            add(name);
+        }
+        slow.changed().await.expect("it goes on");
+        assert!(began.elapsed() <= LOOK_EVERY);
+        let second = slow.borrow_and_update().clone();
+        assert_eq!(second, Some(Arc::new(world.slow_selectors())));
+        assert_ne!(second, first);
+        // The same again is no news.
+        add("d");
+        sleep(Duration::from_mins(1)).await;
+        assert!(!slow.has_changed().expect("it goes on"));
     }
 
     #[test]

@@ -55,6 +55,8 @@ pub async fn serve(args: Serve) -> anyhow::Result<()> {
         readiness: Readiness::new(),
         shutdown: CancellationToken::new(),
         tasks: JoinSet::new(),
+        // A pod may have lost its Service just before a hold that lasts as long as holds may.
+        world: World::new(args.max_wait_cap + Duration::from_mins(5)),
     };
     let shutdown = process.shutdown.clone();
     // First of all, so that a replica that waits for something can say for what.
@@ -96,6 +98,7 @@ struct Process {
     readiness: Readiness,
     shutdown: CancellationToken,
     tasks: JoinSet<()>,
+    world: World,
 }
 
 impl Process {
@@ -139,6 +142,7 @@ impl Process {
             self.client.clone(),
             template(args),
             confirmer.trust(),
+            self.world.clone(),
             Arc::clone(config),
             self.readiness.register("injection configuration"),
         ));
@@ -153,8 +157,7 @@ impl Process {
         let keys = Arc::clone(&verifier);
         let ready = self.readiness.register("token keys of the API server");
         self.tasks.spawn(async move { keys.keep(ready).await });
-        // A pod may have lost its Service just before a hold that lasts as long as holds may.
-        let world = World::new(args.max_wait_cap + Duration::from_mins(5));
+        let world = self.world.clone();
         let ready = self.readiness.register("watches");
         self.tasks
             .spawn(watches::run(self.client.clone(), world.clone(), ready));
@@ -186,6 +189,8 @@ fn template(args: &Serve) -> Template {
         server_name: String::new(),
         ca_pem: String::new(),
         default_max_wait: args.max_wait,
+        default_max_wait_nlb: args.max_wait_nlb,
+        slow: Arc::default(),
         default_fallback_wait: args.fallback_wait,
         max_wait_cap: args.max_wait_cap,
         version: env!("CARGO_PKG_VERSION").to_owned(),

@@ -29,6 +29,8 @@ fn config() -> InjectConfig {
         server_name: "0a1b.prestop-gate-confirmer.prestop-gate.svc".to_owned(),
         ca_pem: "PEM".to_owned(),
         default_max_wait: Duration::from_mins(1),
+        default_max_wait_nlb: Duration::from_mins(4),
+        slow: Arc::default(),
         default_fallback_wait: Duration::from_secs(15),
         max_wait_cap: Duration::from_mins(30),
         version: "0.1.0".to_owned(),

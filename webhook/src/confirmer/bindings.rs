@@ -164,14 +164,20 @@ impl Bindings {
             .collect()
     }
 
-    /// A binding that is there and ties an NLB's target group to this Service, by its own words; the others' families
-    /// are for the Service to tell.
-    pub fn nlb(&self, service: &Sender, of_service: Option<Family>) -> Option<String> {
-        let mut entries = self.by_service.get(service).into_iter().flatten();
-        let nlb = entries.find(|entry| {
-            entry.gone.is_none() && entry.family.or(of_service) == Some(Family::Nlb)
-        })?;
-        Some(nlb.name())
+    /// A binding that is there and ties a target group to this Service which isn't an ALB's for sure, and its family;
+    /// `of_service` is the Service's, for bindings that name none. One that is an NLB's for sure comes first.
+    pub fn slow(
+        &self,
+        service: &Sender,
+        of_service: Option<Family>,
+    ) -> Option<(String, Option<Family>)> {
+        let entries = self.by_service.get(service).into_iter().flatten();
+        let slow = entries
+            .filter(|entry| entry.gone.is_none())
+            .map(|entry| (entry.name(), entry.family.or(of_service)))
+            .filter(|(_, family)| *family != Some(Family::Alb));
+        // By name, so that the same bindings give the same answer in whatever order they came.
+        slow.min_by_key(|(name, family)| (family.is_none(), name.clone()))
     }
 
     /// Forgets what no hold can still ask for.

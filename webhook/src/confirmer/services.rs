@@ -23,6 +23,9 @@ const NLB_CLASSES: [&str; 2] = ["service.k8s.aws/nlb", "eks.amazonaws.com/nlb"];
 /// By which Services asked for an NLB before there were classes; all three values make one.
 const AWS_TYPE: &str = "service.beta.kubernetes.io/aws-load-balancer-type";
 
+/// What an NLB shall send to: `ip` or `instance`.
+const AWS_TARGET_TYPE: &str = "service.beta.kubernetes.io/aws-load-balancer-nlb-target-type";
+
 /// Controllers of Ingresses whose data plane we know; theirs are the names that they put into `IngressClasses`.
 const KNOWN_CONTROLLERS: [&str; 12] = [
     // ALBs: what they register is told by their bindings.
@@ -57,8 +60,10 @@ const DEFAULT_CLASS: &str = "ingressclass.kubernetes.io/is-default-class";
 #[derive(Debug, PartialEq, Eq)]
 struct Facts {
     selector: BTreeMap<String, String>,
-    /// What an NLB of AWS is made by.
+    /// Whether it asks for an NLB of AWS.
     is_nlb: bool,
+    /// Whether that shall send to pods rather than to nodes.
+    is_nlb_to_pods: bool,
     /// Of type `LoadBalancer`: a class that isn't on our list.
     unknown_class: Option<String>,
     publishes_not_ready: bool,
@@ -162,6 +167,13 @@ impl Services {
         self.known.get(service)?.is_nlb.then_some(Family::Nlb)
     }
 
+    /// Whether the Service asks for an NLB that sends to pods. Its binding comes minutes later, with the NLB, and pods
+    /// that are made together with the Service must not be gated as if there were none.
+    pub fn asks_for_nlb_to_pods(&self, service: &Sender) -> bool {
+        let facts = self.known.get(service);
+        facts.is_some_and(|facts| facts.is_nlb_to_pods)
+    }
+
     /// A controller that we can't ask and that sends by this Service, as people know it.
     pub fn unknown_controller(&self, service: &Sender) -> Option<String> {
         let class = self
@@ -257,10 +269,14 @@ impl Facts {
         let is_nlb_class = class
             .as_deref()
             .is_some_and(|class| NLB_CLASSES.contains(&class));
+        let is_nlb = is_nlb_class
+            || is_load_balancer && matches!(aws_type, Some("nlb" | "nlb-ip" | "external"));
+        let target_type = service.annotations().get(AWS_TARGET_TYPE);
         Self {
+            is_nlb_to_pods: is_nlb
+                && (target_type.is_some_and(|target| target == "ip") || aws_type == Some("nlb-ip")),
+            is_nlb,
             selector: spec.selector.unwrap_or_default(),
-            is_nlb: is_nlb_class
-                || is_load_balancer && matches!(aws_type, Some("nlb" | "nlb-ip" | "external")),
             unknown_class: class.filter(|_| !is_nlb_class),
             publishes_not_ready: spec.publish_not_ready_addresses.unwrap_or(false),
         }

@@ -11,7 +11,7 @@ use super::patch::{PatchWriter, escape};
 use super::plan::{Gated, Plan, Waiter, Wrap};
 use super::view::{Annotations, Container, PodView, Probe, SAFE_TO_EVICT_VOLUMES, Spec};
 use super::waits::Waits;
-use super::{status, waiter};
+use super::{inbound, status, waiter};
 
 /// The patch of a gated pod; `None` where it has all that already.
 pub(super) fn gate(
@@ -139,8 +139,9 @@ fn add_waiter(patch: &mut PatchWriter, spec: &Spec<'_>, plan: &Plan<'_>, config:
     match &plan.waiter {
         Waiter::Missing => {
             // Last: it starts after a mesh's sidecar and stops before it, so that it has a network while it waits.
-            let container =
-                waiter::container(spec, plan.waits.run_arguments(&config.server_name), config);
+            let mut arguments = plan.waits.run_arguments(&config.server_name);
+            arguments.extend(inbound::arguments(spec));
+            let container = waiter::container(spec, arguments, config);
             patch.append(
                 "/spec/initContainers",
                 spec.init_containers.is_some(),
@@ -153,6 +154,7 @@ fn add_waiter(patch: &mut PatchWriter, spec: &Spec<'_>, plan: &Plan<'_>, config:
             arguments,
             min_hold,
         } if plan.waits.min_hold > *min_hold => {
+            // All others stay as they are: this waiter may be of a version that knows no more.
             patch.replace(
                 &format!("/spec/initContainers/{index}/args"),
                 &plan.waits.with_min_hold(arguments),
@@ -194,7 +196,7 @@ impl Gate<'_> {
         set.extend(status.iter().map(|status| (annotation::STATUS, &**status)));
         set_members(patch, "/metadata/annotations", annotations.is_some(), &set);
         let labels = pod.metadata.labels.as_ref();
-        if labels.and_then(|labels| labels.injected.as_deref()) != Some("true") {
+        if labels.and_then(|labels| labels.get(LABEL_INJECTED)) != Some("true") {
             set_members(
                 patch,
                 "/metadata/labels",

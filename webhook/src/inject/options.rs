@@ -28,6 +28,8 @@ const QUOTED_CHARS: usize = 40;
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Options<'a> {
     pub(super) max_wait: Duration,
+    /// Why, where no annotation says it.
+    pub(super) max_wait_because: Option<String>,
     pub(super) fallback_wait: Duration,
     /// The confirmer's default where absent.
     pub(super) settle: Option<Duration>,
@@ -50,13 +52,15 @@ pub(super) fn opted_in(annotations: &Annotations<'_>) -> Result<bool, String> {
 }
 
 impl<'a> Options<'a> {
-    /// Reads all annotations of ours. The second list has remarks on what is odd but harmless.
+    /// Reads all annotations of ours; `auto` is the longest hold of a pod that names none, and why. The second list
+    /// has remarks on what is odd but harmless.
     ///
     /// # Errors
     /// One warning for each value that can't be followed.
     pub(super) fn read(
         annotations: &'a Annotations<'_>,
         config: &InjectConfig,
+        (auto, because): (Duration, &str),
     ) -> Result<(Self, Vec<String>), Vec<String>> {
         let mut reader = Reader {
             annotations,
@@ -85,7 +89,8 @@ impl<'a> Options<'a> {
             return Err(reader.refusals);
         }
         let options = Self {
-            max_wait: max_wait.unwrap_or(config.default_max_wait),
+            max_wait: max_wait.unwrap_or(auto),
+            max_wait_because: max_wait.is_none().then(|| because.to_owned()),
             fallback_wait: fallback_wait.unwrap_or(config.default_fallback_wait),
             settle,
             containers: annotations.get(annotation::CONTAINERS).map(|list| {

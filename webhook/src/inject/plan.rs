@@ -14,6 +14,8 @@ use super::waits::{Waits, for_people, original_grace};
 #[derive(Debug)]
 pub(super) struct Plan<'p> {
     pub(super) waits: Waits,
+    /// Why max-wait is what it is, where the pod doesn't say.
+    pub(super) max_wait_because: Option<String>,
     pub(super) waiter: Waiter<'p>,
     /// Containers that are gated, also those that were before.
     pub(super) gated: Vec<Gated<'p>>,
@@ -89,8 +91,14 @@ pub(super) fn plan<'p>(
         };
         (Waiter::Missing, waits)
     });
+    // The waits of an earlier pass were perhaps found otherwise.
+    let max_wait_because = options
+        .max_wait_because
+        .clone()
+        .filter(|_| waits.max_wait == options.max_wait);
     let mut plan = Plan {
         waits,
+        max_wait_because,
         waiter,
         gated: Vec::new(),
         left_alone: Vec::new(),

@@ -20,7 +20,7 @@ struct Status<'a> {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     skipped_containers: Vec<SkippedContainer<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    waits: Option<WaitsStatus>,
+    waits: Option<WaitsStatus<'a>>,
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     warnings: &'a [String],
 }
@@ -33,9 +33,11 @@ struct SkippedContainer<'a> {
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct WaitsStatus {
+struct WaitsStatus<'a> {
     original_grace: String,
     max_wait: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_wait_because: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     min_hold: Option<String>,
     fallback_wait: String,
@@ -63,6 +65,7 @@ pub(super) fn injected(plan: &Plan<'_>, version: &str) -> String {
         waits: Some(WaitsStatus {
             original_grace: for_people(waits.original_grace),
             max_wait: for_people(waits.max_wait),
+            max_wait_because: plan.max_wait_because.as_deref(),
             min_hold: Some(waits.min_hold)
                 .filter(|min_hold| !min_hold.is_zero())
                 .map(for_people),

@@ -50,10 +50,38 @@ pub(super) struct Metadata<'a> {
     pub(super) labels: Option<Labels<'a>>,
 }
 
-#[derive(Debug, Deserialize)]
-pub(super) struct Labels<'a> {
-    #[serde(borrow, rename = "prestop-gate.dev/injected")]
-    pub(super) injected: Option<Text<'a>>,
+/// All labels, in the order of the document.
+#[derive(Debug, Default)]
+pub(super) struct Labels<'a>(Vec<(Text<'a>, Option<Text<'a>>)>);
+
+impl Labels<'_> {
+    pub(super) fn get(&self, key: &str) -> Option<&str> {
+        let (_, value) = self.0.iter().find(|(k, _)| &**k == key)?;
+        value.as_deref()
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Labels<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Keep<'a>(Labels<'a>);
+
+        impl<'de: 'a, 'a> Visitor<'de> for Keep<'a> {
+            type Value = Labels<'a>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a map of labels")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<Self::Value, A::Error> {
+                while let Some(pair) = map.next_entry()? {
+                    self.0.0.push(pair);
+                }
+                Ok(self.0)
+            }
+        }
+
+        deserializer.deserialize_map(Keep(Labels::default()))
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -66,6 +94,7 @@ pub(super) struct Spec<'a> {
     pub(super) termination_grace_period_seconds: Option<i64>,
     pub(super) security_context: Option<SecurityContext>,
     pub(super) resources: Option<Resources>,
+    pub(super) host_network: Option<bool>,
     pub(super) os: Option<Os<'a>>,
     pub(super) node_selector: Option<NodeSelector<'a>>,
 }
@@ -100,6 +129,8 @@ pub(super) struct Container<'a> {
     pub(super) volume_devices: Option<Vec<VolumeDevice<'a>>>,
     pub(super) liveness_probe: Option<Probe>,
     pub(super) startup_probe: Option<Probe>,
+    pub(super) readiness_probe: Option<ReadinessProbe<'a>>,
+    pub(super) ports: Option<Vec<ContainerPort<'a>>>,
     pub(super) security_context: Option<SecurityContext>,
     pub(super) resources: Option<Resources>,
 }
@@ -130,6 +161,40 @@ pub(super) struct VolumeDevice<'a> {
 #[serde(rename_all = "camelCase")]
 pub(super) struct Probe {
     pub(super) termination_grace_period_seconds: Option<i64>,
+}
+
+/// The one kind of probe that goes on while a pod terminates.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ReadinessProbe<'a> {
+    #[serde(borrow)]
+    pub(super) http_get: Option<Connect<'a>>,
+    pub(super) tcp_socket: Option<Connect<'a>>,
+    pub(super) grpc: Option<Connect<'a>>,
+    pub(super) period_seconds: Option<i64>,
+}
+
+/// Where a probe connects to.
+#[derive(Debug, Deserialize)]
+pub(super) struct Connect<'a> {
+    #[serde(borrow)]
+    pub(super) host: Option<Text<'a>>,
+    pub(super) port: Option<Port<'a>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+pub(super) enum Port<'a> {
+    Number(i64),
+    Name(#[serde(borrow)] Text<'a>),
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ContainerPort<'a> {
+    #[serde(borrow)]
+    pub(super) name: Option<Text<'a>>,
+    pub(super) container_port: Option<i64>,
 }
 
 #[derive(Debug, Deserialize)]

@@ -3,7 +3,9 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod containers;
+mod inbound;
 mod invariants;
+mod max_wait;
 mod pod_level;
 mod reinvocation;
 mod skips;

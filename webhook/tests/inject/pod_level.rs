@@ -14,7 +14,7 @@ fn an_ordinary_pod_becomes_what_an_engineer_would_have_written_by_hand() {
     expected["metadata"]["annotations"]["cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"] =
         json!("prestop-gate");
     expected["metadata"]["annotations"][STATUS] = json!(
-        r#"{"outcome":"injected","version":"0.1.0","containers":["app"],"waits":{"originalGrace":"30s","maxWait":"60s","fallbackWait":"15s"}}"#
+        r#"{"outcome":"injected","version":"0.1.0","containers":["app"],"waits":{"originalGrace":"30s","maxWait":"60s","maxWaitBecause":"no NLB known for it","fallbackWait":"15s"}}"#
     );
     expected["spec"]["terminationGracePeriodSeconds"] = json!(100);
     expected["spec"]["volumes"].as_array_mut().unwrap().extend([

@@ -16,6 +16,8 @@ pub(crate) fn config() -> InjectConfig {
         server_name: "0a1b.prestop-gate-confirmer.prestop-gate.svc".to_owned(),
         ca_pem: "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n".to_owned(),
         default_max_wait: Duration::from_mins(1),
+        default_max_wait_nlb: Duration::from_mins(4),
+        slow: std::sync::Arc::default(),
         default_fallback_wait: Duration::from_secs(15),
         max_wait_cap: Duration::from_mins(30),
         version: "0.1.0".to_owned(),
@@ -62,8 +64,12 @@ pub(crate) fn run(pod: &Value) -> Outcome {
 }
 
 pub(crate) fn run_in(pod: &Value, namespace: &str) -> Outcome {
+    run_with(pod, namespace, &config())
+}
+
+pub(crate) fn run_with(pod: &Value, namespace: &str, config: &InjectConfig) -> Outcome {
     let raw: Box<RawValue> = to_raw_value(pod).unwrap();
-    inject(&Pod::parse(&raw).unwrap(), namespace, &config())
+    inject(&Pod::parse(&raw).unwrap(), namespace, config)
 }
 
 /// The pod after its patch, which must apply.

@@ -275,21 +275,25 @@ async fn several_bindings_of_both_kinds_are_kept_apart() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nlb_of_a_service_is_told_by_the_binding_or_else_by_the_service() {
+async fn slow_binding_is_told_by_itself_or_else_by_the_service() {
     let t0 = Instant::now();
     let mut store = mk_store(t0);
+    let web = service("web");
+    let nlb = |name: &str| Some((name.to_owned(), Some(Family::Nlb)));
     let mut spec = mk_spec("web", ARN);
     spec["targetGroupProtocol"] = json!("HTTP");
-    apply(&mut store, mk_binding("b", &spec, None), t0);
-    assert_eq!(store.nlb(&service("web"), Some(Family::Nlb)), None);
+    apply(&mut store, mk_binding("alb", &spec, None), t0);
+    assert_eq!(store.slow(&web, Some(Family::Nlb)), None);
     spec["targetGroupProtocol"] = json!(null);
-    apply(&mut store, mk_binding("b", &spec, None), t0);
-    assert_eq!(store.nlb(&service("web"), None), None);
-    assert_eq!(
-        store.nlb(&service("web"), Some(Family::Nlb)),
-        Some("shop/b".to_owned())
-    );
-    let binding = mk_binding("b", &spec, None);
-    store.on_event(Origin::Controller, Event::Delete(binding), t0);
-    assert_eq!(store.nlb(&service("web"), Some(Family::Nlb)), None);
+    let quiet = mk_binding("b", &spec, None);
+    apply(&mut store, quiet.clone(), t0);
+    assert_eq!(store.slow(&web, Some(Family::Nlb)), nlb("shop/b"));
+    assert_eq!(store.slow(&web, None), Some(("shop/b".to_owned(), None)));
+    let sure = mk_binding("c", &mk_spec("web", "arn:2"), None);
+    apply(&mut store, sure.clone(), t0);
+    assert_eq!(store.slow(&web, None), nlb("shop/c"));
+    for binding in [quiet, sure] {
+        store.on_event(Origin::Controller, Event::Delete(binding), t0);
+    }
+    assert_eq!(store.slow(&web, Some(Family::Nlb)), None);
 }

@@ -144,6 +144,94 @@ async fn ready_replicas_are_the_confirmers_own_endpoints_and_at_least_one() {
     assert_eq!(world.ready_replicas(), 3);
 }
 
+fn mk_service(name: &str, spec: &Value) -> Event<Service> {
+    let mut spec = spec.clone();
+    spec["selector"] = json!({"app": name});
+    Event::Apply(decode(
+        json!({"metadata": {"name": name, "namespace": "shop"}, "spec": spec}),
+    ))
+}
+
+fn mk_slow(name: &str, because: &str) -> SlowSelector {
+    SlowSelector {
+        namespace: "shop".to_owned(),
+        selector: [("app".to_owned(), name.to_owned())].into(),
+        because: because.to_owned(),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn slow_selectors_are_those_of_services_with_an_nlb_or_an_unknown_controller() {
+    let (world, now) = (mk_world(), Instant::now());
+    let nlb = json!({"type": "LoadBalancer", "loadBalancerClass": "service.k8s.aws/nlb"});
+    let other = json!({"type": "LoadBalancer", "loadBalancerClass": "example.com/lb"});
+    world.on_service(mk_service("web", &json!({})), now);
+    world.on_service(mk_service("api", &other), now);
+    world.on_service(mk_service("plain", &json!({"type": "LoadBalancer"})), now);
+    // It may be for nodes: until there is a binding nobody knows.
+    world.on_service(mk_service("nodes", &nlb), now);
+    let unknown = "Service shop/api is behind a controller that can't be asked (loadBalancerClass example.com/lb)";
+    assert_eq!(
+        world.slow_selectors(),
+        SlowSelectors::new([mk_slow("api", unknown)])
+    );
+    let mut binding = mk_binding("a");
+    world.on_binding(
+        Origin::Controller,
+        Event::Apply(decode(binding.clone())),
+        now,
+    );
+    let unsure =
+        "Service shop/web may be behind an NLB (TargetGroupBinding shop/web-nlb names no protocol)";
+    assert_eq!(
+        world.slow_selectors(),
+        SlowSelectors::new([mk_slow("web", unsure), mk_slow("api", unknown)])
+    );
+    binding["spec"]["targetGroupProtocol"] = json!("TLS");
+    world.on_binding(
+        Origin::Controller,
+        Event::Apply(decode(binding.clone())),
+        now,
+    );
+    let sure = "Service shop/web is behind an NLB (TargetGroupBinding shop/web-nlb)";
+    assert_eq!(
+        world.slow_selectors(),
+        SlowSelectors::new([mk_slow("api", unknown), mk_slow("web", sure)])
+    );
+    binding["spec"]["targetGroupProtocol"] = json!("HTTP");
+    world.on_binding(Origin::Controller, Event::Apply(decode(binding)), now);
+    assert_eq!(
+        world.slow_selectors(),
+        SlowSelectors::new([mk_slow("api", unknown)])
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn service_that_asks_for_an_nlb_to_pods_is_slow_before_its_binding_is_there() {
+    let world = mk_world();
+    let target = "service.beta.kubernetes.io/aws-load-balancer-nlb-target-type";
+    let mut service: Service = decode(json!({
+        "metadata": {"name": "web", "namespace": "shop", "annotations": {target: "ip"}},
+        "spec": {"type": "LoadBalancer", "loadBalancerClass": "service.k8s.aws/nlb", "selector": {"app": "web"}},
+    }));
+    world.on_service(Event::Apply(service.clone()), Instant::now());
+    let asks = mk_slow("web", "Service shop/web asks for an NLB");
+    assert_eq!(world.slow_selectors(), SlowSelectors::new([asks]));
+    service.metadata.annotations = Some([(target.to_owned(), "instance".to_owned())].into());
+    world.on_service(Event::Apply(service), Instant::now());
+    assert_eq!(world.slow_selectors(), SlowSelectors::default());
+}
+
+#[tokio::test(start_paused = true)]
+async fn slow_selectors_say_what_they_can_not_know() {
+    let world = mk_world();
+    world.on_unavailable(Source::Ingresses, Progress::Forbidden, Instant::now());
+    assert_eq!(
+        world.slow_selectors(),
+        SlowSelectors::default().incomplete("ingresses.networking.k8s.io can't be watched")
+    );
+}
+
 /// How the API server answers for one path.
 #[derive(Clone)]
 enum Kind {

@@ -1,5 +1,9 @@
 use super::*;
-use crate::inject::config::{DEFAULT_FALLBACK_WAIT, DEFAULT_MAX_WAIT, DEFAULT_MAX_WAIT_CAP};
+use crate::inject::config::{
+    DEFAULT_FALLBACK_WAIT, DEFAULT_MAX_WAIT, DEFAULT_MAX_WAIT_CAP, DEFAULT_MAX_WAIT_NLB,
+};
+
+const AUTO: (Duration, &str) = (DEFAULT_MAX_WAIT, "so it is");
 
 fn config() -> InjectConfig {
     InjectConfig {
@@ -8,6 +12,8 @@ fn config() -> InjectConfig {
         server_name: String::new(),
         ca_pem: String::new(),
         default_max_wait: DEFAULT_MAX_WAIT,
+        default_max_wait_nlb: DEFAULT_MAX_WAIT_NLB,
+        slow: std::sync::Arc::default(),
         default_fallback_wait: DEFAULT_FALLBACK_WAIT,
         max_wait_cap: DEFAULT_MAX_WAIT_CAP,
         version: String::new(),
@@ -26,11 +32,12 @@ fn annotations(pairs: &[(&str, &str)]) -> Annotations<'static> {
 #[test]
 fn a_pod_without_annotations_gets_the_defaults() {
     let none = Annotations::default();
-    let (options, remarks) = Options::read(&none, &config()).unwrap();
+    let (options, remarks) = Options::read(&none, &config(), AUTO).unwrap();
     assert_eq!(
         options,
         Options {
             max_wait: DEFAULT_MAX_WAIT,
+            max_wait_because: Some("so it is".to_owned()),
             fallback_wait: DEFAULT_FALLBACK_WAIT,
             settle: None,
             containers: None,
@@ -53,11 +60,12 @@ fn every_key_is_read() {
         ("prestop-gate.dev/status", "anything"),
         ("example.com/other", "x"),
     ]);
-    let (options, remarks) = Options::read(&annotations, &config()).unwrap();
+    let (options, remarks) = Options::read(&annotations, &config(), AUTO).unwrap();
     assert_eq!(
         options,
         Options {
             max_wait: Duration::from_secs(90),
+            max_wait_because: None,
             fallback_wait: Duration::ZERO,
             settle: Some(Duration::from_secs(20)),
             containers: Some(vec!["app", "proxy"]),
@@ -71,7 +79,10 @@ fn every_key_is_read() {
 fn auto_is_the_default_max_wait() {
     let annotations = annotations(&[("prestop-gate.dev/max-wait", "auto")]);
     assert_eq!(
-        Options::read(&annotations, &config()).unwrap().0.max_wait,
+        Options::read(&annotations, &config(), AUTO)
+            .unwrap()
+            .0
+            .max_wait,
         DEFAULT_MAX_WAIT
     );
 }
@@ -98,7 +109,7 @@ fn a_bad_value_is_refused_naming_key_value_and_what_is_allowed() {
         ),
     ] {
         let annotations = annotations(&[(key, value)]);
-        let refusals = Options::read(&annotations, &config()).unwrap_err();
+        let refusals = Options::read(&annotations, &config(), AUTO).unwrap_err();
         assert_eq!(refusals.len(), 1, "{key} {value}");
         for part in [key, &format!("{value:?}"), allowed] {
             assert!(refusals[0].contains(part), "{part} in {}", refusals[0]);
@@ -112,7 +123,12 @@ fn all_bad_values_are_told_at_once() {
         ("prestop-gate.dev/max-wait", "x"),
         ("prestop-gate.dev/settle", "y"),
     ]);
-    assert_eq!(Options::read(&annotations, &config()).unwrap_err().len(), 2);
+    assert_eq!(
+        Options::read(&annotations, &config(), AUTO)
+            .unwrap_err()
+            .len(),
+        2
+    );
 }
 
 #[test]
@@ -134,7 +150,7 @@ fn unknown_keys_of_ours_are_remarked_on_and_others_are_not() {
         ("prestop-gate.dev/max-wiat", "60s"),
         ("example.com/max-wiat", "60s"),
     ]);
-    let (_, remarks) = Options::read(&annotations, &config()).unwrap();
+    let (_, remarks) = Options::read(&annotations, &config(), AUTO).unwrap();
     assert_eq!(remarks.len(), 1);
     assert!(
         remarks[0].contains("\"prestop-gate.dev/max-wiat\"") && remarks[0].contains("max-wait"),
@@ -146,7 +162,7 @@ fn unknown_keys_of_ours_are_remarked_on_and_others_are_not() {
 #[test]
 fn a_settle_that_no_hold_can_finish_is_remarked_on() {
     let annotations = annotations(&[("prestop-gate.dev/settle", "60s")]);
-    let (_, remarks) = Options::read(&annotations, &config()).unwrap();
+    let (_, remarks) = Options::read(&annotations, &config(), AUTO).unwrap();
     assert!(
         remarks[0].contains("prestop-gate.dev/settle") && remarks[0].contains("60s"),
         "{}",
@@ -158,7 +174,7 @@ fn a_settle_that_no_hold_can_finish_is_remarked_on() {
 fn a_value_in_a_warning_is_short_and_has_no_control_characters() {
     let value = format!("a\nb\u{7}{}", "x".repeat(1000));
     let annotations = annotations(&[("prestop-gate.dev/max-wait", &value)]);
-    let refusal = Options::read(&annotations, &config())
+    let refusal = Options::read(&annotations, &config(), AUTO)
         .unwrap_err()
         .remove(0);
     assert!(
