@@ -6,6 +6,7 @@
 //!             injection_config ──────────┘  flags + authority + ClusterIP
 //!  waiter ────── hello, hold ──────► confirmer ──► endpoints, attachment, budget, decide (pure)
 //!                                        ▲
+//!             aws (feature) ─────────────┤  target groups
 //!             watches, classify ─────────┘  EndpointSlices, pods, nodes
 //!  secrets ──► certs resolver ──► server (TLS)     secrets ──► ca_bundle     admin: health, metrics
 //! ```
@@ -14,6 +15,8 @@
 pub mod admin;
 pub mod admission;
 pub mod args;
+#[cfg(feature = "aws")]
+pub mod aws;
 pub mod ca_bundle;
 pub mod confirmer;
 mod duration;
