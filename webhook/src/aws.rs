@@ -20,7 +20,9 @@ use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use aws_sdk_elasticloadbalancingv2::types::{TargetGroup as Described, TargetHealthDescription};
+use aws_sdk_elasticloadbalancingv2::types::{
+    TargetGroup as Described, TargetHealthDescription, TargetHealthReasonEnum,
+};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio::time::timeout;
@@ -148,13 +150,16 @@ impl AskTargetGroups for AwsTargetGroups {
     }
 }
 
-async fn in_time<T>(call: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
-    timeout(CALL_TIMEOUT, call).await.unwrap_or_else(|_| {
-        let seconds = CALL_TIMEOUT.as_secs();
-        Err(Failure::Unavailable(format!(
-            "AWS gave no answer within {seconds} s"
-        )))
-    })
+async fn in_time<T>(call: impl Future<Output = Result<T, Failure>> + Send) -> Result<T, Failure> {
+    // Boxed: the SDK's futures are some ten kilobytes.
+    timeout(CALL_TIMEOUT, Box::pin(call))
+        .await
+        .unwrap_or_else(|_| {
+            let seconds = CALL_TIMEOUT.as_secs();
+            Err(Failure::Unavailable(format!(
+                "AWS gave no answer within {seconds} s"
+            )))
+        })
 }
 
 /// `None` for what is no IP address with a port: an instance, a Lambda function, another load balancer.
@@ -171,7 +176,7 @@ fn target(described: &TargetHealthDescription) -> Option<Target> {
         port,
         health: Health::of(
             state.map_or("", |state| state.as_str()),
-            reason.map(|reason| reason.as_str()),
+            reason.map(TargetHealthReasonEnum::as_str),
         ),
     })
 }

@@ -129,7 +129,7 @@ async fn each_failure_is_told_apart_after_one_request() {
             Failure::Throttled,
         ),
         (mk_error(429, "Whatever", "slower"), Failure::Throttled),
-        (Some((429, String::new())), Failure::Throttled),
+        (Answer::Now(429, String::new()), Failure::Throttled),
         (
             mk_error(403, "AccessDenied", "User: u is not authorized"),
             Failure::Denied(denied.to_owned()),
@@ -178,18 +178,16 @@ async fn each_failure_is_told_apart_after_one_request() {
 /// An answer that can't be read must never pass for a group without targets.
 #[tokio::test]
 async fn answer_that_cannot_be_read_is_no_empty_group() {
-    let (_, whole) = mk_targets(&[("198.18.0.7", "8080", "healthy", "")]).unwrap();
+    let whole = mk_targets(&[("198.18.0.7", "8080", "healthy", "")]).body();
     for body in [
         String::new(),
         "<html>captive portal</html>".to_owned(),
         whole[..whole.len() / 2].to_owned(),
-        mk_answer("DescribeTargetHealth", "").unwrap().1,
-        mk_answer("DescribeTargetGroups", "<TargetGroups/>")
-            .unwrap()
-            .1,
+        mk_answer("DescribeTargetHealth", "").body(),
+        mk_answer("DescribeTargetGroups", "<TargetGroups/>").body(),
     ] {
         let given = body.clone();
-        let fake = Fake::serve(move |_| Some((200, body.clone()))).await;
+        let fake = Fake::serve(move |_| Answer::Now(200, body.clone())).await;
         let result = fake.groups().targets(&mk_group()).await;
         assert!(
             matches!(result, Err(Failure::Unavailable(_))),
@@ -201,7 +199,7 @@ async fn answer_that_cannot_be_read_is_no_empty_group() {
 
 #[tokio::test(start_paused = true)]
 async fn answer_that_does_not_come_is_given_up_after_five_seconds() {
-    let fake = Fake::serve(|_| None).await;
+    let fake = Fake::serve(|_| Answer::Never).await;
     let groups = fake.groups();
     let began = Instant::now();
     assert_eq!(
@@ -216,7 +214,7 @@ async fn answer_that_does_not_come_is_given_up_after_five_seconds() {
 #[tokio::test]
 async fn endpoint_that_nobody_serves_is_unavailable_with_its_cause() {
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let mut fake = Fake::serve(|_| None).await;
+    let mut fake = Fake::serve(|_| Answer::Never).await;
     fake.url = format!("http://{}", port.local_addr().unwrap());
     drop(port);
     let failure = fake.groups().targets(&mk_group()).await.unwrap_err();

@@ -141,7 +141,7 @@ async fn trust_policy_that_refuses_the_service_account_is_named() {
 #[tokio::test]
 async fn pod_identitys_agent_gives_keys() {
     let fake = Fake::serve(|asked| match asked.path.as_str() {
-        "/v1/credentials" => Some((200, KEYS.to_owned())),
+        "/v1/credentials" => Answer::Now(200, KEYS.to_owned()),
         _ => mk_group_answer(asked),
     })
     .await;
@@ -168,13 +168,14 @@ async fn pod_identitys_agent_gives_keys() {
 async fn node_gives_its_role_and_region() {
     let fake = Fake::serve(|asked| {
         let path = asked.path.as_str();
-        Some(match path {
-            "/latest/api/token" => (200, "imds-token".to_owned()),
-            "/latest/meta-data/placement/region" => (200, "us-west-2".to_owned()),
-            _ if path.ends_with("/node-role") => (200, KEYS.to_owned()),
-            _ if path.contains("/iam/security-credentials") => (200, "node-role".to_owned()),
+        let text = match path {
+            "/latest/api/token" => "imds-token",
+            "/latest/meta-data/placement/region" => "us-west-2",
+            _ if path.ends_with("/node-role") => KEYS,
+            _ if path.contains("/iam/security-credentials") => "node-role",
             _ => return mk_group_answer(asked),
-        })
+        };
+        Answer::Now(200, text.to_owned())
     })
     .await;
     let mut environment = mk_environment(&fake);

@@ -32,8 +32,23 @@ impl Asked {
     }
 }
 
-/// Status and body of an answer; `None`: none ever comes.
-pub(super) type Answer = Option<(u16, String)>;
+/// What comes of a request.
+#[derive(Debug, Clone)]
+pub(super) enum Answer {
+    /// Status and body.
+    Now(u16, String),
+    /// Nothing, ever.
+    Never,
+}
+
+impl Answer {
+    pub(super) fn body(self) -> String {
+        match self {
+            Self::Now(_, body) => body,
+            Self::Never => String::new(),
+        }
+    }
+}
 
 type Respond = dyn Fn(&Asked) -> Answer + Send + Sync;
 
@@ -112,7 +127,7 @@ async fn answer(
     };
     let answer = (shared.respond)(&asked);
     shared.asked.lock().unwrap().push(asked);
-    let Some((status, body)) = answer else {
+    let Answer::Now(status, body) = answer else {
         return std::future::pending().await;
     };
     let ttl = [("x-aws-ec2-metadata-token-ttl-seconds", "21600")];
@@ -131,7 +146,7 @@ pub(super) fn mk_answer(action: &str, result: &str) -> Answer {
     let body = format!(
         r#"<{action}Response xmlns="http://elasticloadbalancing.amazonaws.com/doc/2015-12-01/"><{action}Result>{result}</{action}Result><ResponseMetadata><RequestId>r1</RequestId></ResponseMetadata></{action}Response>"#
     );
-    Some((200, body))
+    Answer::Now(200, body)
 }
 
 /// An answer to `DescribeTargetHealth` with these ids, ports, states and reasons.
@@ -140,16 +155,12 @@ pub(super) fn mk_targets(targets: &[(&str, &str, &str, &str)]) -> Answer {
         "" => String::new(),
         text => format!("<{name}>{text}</{name}>"),
     };
-    let members: String = targets
-        .iter()
-        .map(|(id, port, state, reason)| {
-            let target = tag("Id", id) + &tag("Port", port);
-            let health = tag("State", state) + &tag("Reason", reason);
-            format!(
-                "<member><Target>{target}</Target><TargetHealth>{health}</TargetHealth></member>"
-            )
-        })
-        .collect();
+    let members = targets.iter().map(|(id, port, state, reason)| {
+        let target = tag("Id", id) + &tag("Port", port);
+        let health = tag("State", state) + &tag("Reason", reason);
+        format!("<member><Target>{target}</Target><TargetHealth>{health}</TargetHealth></member>")
+    });
+    let members = members.collect::<Vec<_>>().concat();
     let list = format!("<TargetHealthDescriptions>{members}</TargetHealthDescriptions>");
     mk_answer("DescribeTargetHealth", &list)
 }
@@ -159,7 +170,7 @@ pub(super) fn mk_error(status: u16, code: &str, message: &str) -> Answer {
     let body = format!(
         r#"<ErrorResponse xmlns="http://elasticloadbalancing.amazonaws.com/doc/2015-12-01/"><Error><Type>Sender</Type><Code>{code}</Code><Message>{message}</Message></Error><RequestId>r1</RequestId></ErrorResponse>"#
     );
-    Some((status, body))
+    Answer::Now(status, body)
 }
 
 /// The answer of `AssumeRole` or `AssumeRoleWithWebIdentity`, with this key.
@@ -167,5 +178,5 @@ pub(super) fn mk_assumed(action: &str, key: &str) -> Answer {
     let body = format!(
         r#"<{action}Response xmlns="https://sts.amazonaws.com/doc/2011-06-15/"><{action}Result><AssumedRoleUser><AssumedRoleId>AROA:prestop-gate</AssumedRoleId><Arn>arn:aws:sts::444455556666:assumed-role/reader/prestop-gate</Arn></AssumedRoleUser><Credentials><AccessKeyId>{key}</AccessKeyId><SecretAccessKey>secret</SecretAccessKey><SessionToken>token</SessionToken><Expiration>2999-01-01T00:00:00Z</Expiration></Credentials></{action}Result></{action}Response>"#
     );
-    Some((200, body))
+    Answer::Now(200, body)
 }

@@ -97,7 +97,7 @@ async fn trouble_at_sts_is_told_apart() {
         (mk_error(403, "ExpiredToken", "expired"), "Credentials"),
         (mk_error(400, "ValidationError", "bad role"), "Credentials"),
         (mk_error(503, "ServiceUnavailable", "busy"), "Unavailable"),
-        (Some((200, "<html>".to_owned())), "Unavailable"),
+        (Answer::Now(200, "<html>".to_owned()), "Unavailable"),
     ] {
         let given = answer.clone();
         let fake = Fake::serve(move |_| answer.clone()).await;
