@@ -83,6 +83,9 @@ pub const ENV_CA: &str = "PRESTOP_GATE_CA";
 pub const HELLO_PATH: &str = "/v1/hello";
 /// Path of the hold: `POST`, [`HoldRequest`] → [`HoldResponse`].
 pub const HOLD_PATH: &str = "/v1/hold";
+/// Path of the hold for those who can't inject: `GET` with the query `max-wait=DURATION`, answered once the pod may get
+/// SIGTERM.
+pub const DRAIN_DELAY_PATH: &str = "/v1/drain-delay";
 /// Longest turn of a hold's long-poll.
 pub const HOLD_TURN: Duration = Duration::from_secs(25);
 

@@ -14,6 +14,7 @@ pub mod bindings;
 pub mod budget;
 pub mod classify;
 pub mod decide;
+mod drain_delay;
 pub mod endpoints;
 pub mod events;
 pub mod groups;
@@ -37,11 +38,11 @@ use std::time::Duration;
 use axum::extract::{DefaultBodyLimit, FromRequest, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::post;
+use axum::routing::{get, post};
 use axum::{Json, Router};
 use serde::de::DeserializeOwned;
 use sidecar::contract::{
-    HELLO_PATH, HOLD_PATH, HelloRequest, HelloResponse, HoldRequest, PROTOCOL,
+    DRAIN_DELAY_PATH, HELLO_PATH, HOLD_PATH, HelloRequest, HelloResponse, HoldRequest, PROTOCOL,
 };
 use tokio::time::timeout;
 use tracing::{debug, warn};
@@ -61,15 +62,21 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 struct Shared {
     verifier: Arc<Verifier>,
     holds: Arc<Holds>,
+    max_wait_cap: Duration,
 }
 
-/// The confirmer's routes.
-pub fn router(verifier: Arc<Verifier>, holds: Arc<Holds>) -> Router {
+/// The confirmer's routes; nobody may ask for a hold longer than `max_wait_cap`.
+pub fn router(verifier: Arc<Verifier>, holds: Arc<Holds>, max_wait_cap: Duration) -> Router {
     Router::new()
         .route(HELLO_PATH, post(hello))
         .route(HOLD_PATH, post(hold))
+        .route(DRAIN_DELAY_PATH, get(drain_delay::drain_delay))
         .layer(DefaultBodyLimit::max(BODY_LIMIT))
-        .with_state(Shared { verifier, holds })
+        .with_state(Shared {
+            verifier,
+            holds,
+            max_wait_cap,
+        })
 }
 
 async fn hello(

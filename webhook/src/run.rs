@@ -177,7 +177,8 @@ impl Process {
             node_wait: args.node_wait,
             closing: self.shutdown.clone(),
         };
-        (confirmer::router(verifier, Arc::new(holds)), write_events)
+        let router = confirmer::router(verifier, Arc::new(holds), args.max_wait_cap);
+        (router, write_events)
     }
 }
 

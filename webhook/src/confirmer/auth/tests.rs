@@ -132,6 +132,29 @@ fn token_that_no_kubelet_asked_for_is_refused() {
     ));
 }
 
+/// `kubectl create token SA --audience prestop-gate.dev --bound-object-kind Pod …`, as an API server of 1.34 signs it:
+/// the same TokenRequest that the kubelet makes.
+#[test]
+fn token_that_a_person_asked_for_a_pod_is_that_pods() {
+    let signer = mk_signer();
+    let mut claims = mk_claims();
+    claims["iat"] = json!(now());
+    claims["jti"] = json!("7f0d8c1e-3a51-4a39-9d1c-0c6e5b1f2a77");
+    let pod = signer.keys.verify(&sign(&signer, "k1", &claims));
+    assert_eq!(pod.expect("the token must be valid").uid, "u1");
+    // Bound to something else, it is nobody's.
+    for kind in ["secret", "node"] {
+        let mut claims = claims.clone();
+        claims["kubernetes.io"] = json!({
+            "namespace": "shop",
+            kind: {"name": "web-0", "uid": "u1"},
+            "serviceaccount": {"name": "default", "uid": "sa-uid"},
+        });
+        let result = signer.keys.verify(&sign(&signer, "k1", &claims));
+        assert!(matches!(result, Err(Error::NotBound)), "{kind}: {result:?}");
+    }
+}
+
 #[test]
 fn other_signer_under_the_same_key_id_is_refused() {
     let (signer, other) = (mk_signer(), mk_signer());

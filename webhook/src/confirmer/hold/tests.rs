@@ -10,6 +10,7 @@ use self::fixture::*;
 use super::Error;
 
 mod classes;
+mod drain_delay;
 mod fixture;
 
 #[tokio::test(start_paused = true)]
