@@ -133,7 +133,7 @@ fn token_that_no_kubelet_asked_for_is_refused() {
 }
 
 /// `kubectl create token SA --audience prestop-gate.dev --bound-object-kind Pod …`, as an API server of 1.34 signs it:
-/// the same TokenRequest that the kubelet makes.
+/// the same `TokenRequest` that the kubelet makes.
 #[test]
 fn token_that_a_person_asked_for_a_pod_is_that_pods() {
     let signer = mk_signer();
