@@ -22,6 +22,7 @@ waiter holds a pod's preStop hooks until its load balancers let go of it
 
 usage:
   waiter run    --original-grace S --max-wait S --fallback-wait S --server-name NAME [--min-hold S] [--settle S]
+                [--host-network] [--probes PORT:PER_MINUTE]…
   waiter ready
   waiter hook   --container NAME --max-wait S --fallback-wait S [--min-hold S] [--liveness-cap S]
                 [--original-first] -- [ORIGINAL…]
@@ -32,7 +33,7 @@ Environment of run: PRESTOP_GATE_CONFIRMER (comma list of host:port), PRESTOP_GA
 ";
 
 /// What to do.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Command {
     /// `waiter run`: the sidecar's own process.
     Run(RunArgs),
@@ -47,7 +48,7 @@ pub enum Command {
 }
 
 /// Arguments of `waiter run`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct RunArgs {
     /// Where the shared volume is mounted.
     pub dir: PathBuf,
@@ -63,6 +64,10 @@ pub struct RunArgs {
     pub fallback_wait: Duration,
     /// Time after the evidence; the confirmer's default where absent.
     pub settle: Option<Duration>,
+    /// Whether the pod has its node's network.
+    pub host_network: bool,
+    /// New connections that the kubelet's readiness probes make in a minute, by port.
+    pub probes: BTreeMap<u16, f64>,
     /// TLS server name of the confirmer.
     pub server_name: String,
 }
@@ -188,9 +193,16 @@ fn run(parser: &mut lexopt::Parser) -> Result<Command, Error> {
         flag::MIN_HOLD,
         flag::FALLBACK_WAIT,
         flag::SETTLE,
+        flag::PROBES,
         flag::SERVER_NAME,
     ];
-    let (mut flags, _) = Flags::read(flag::RUN, &valued, None, parser)?;
+    let (mut flags, _) = Flags::read(
+        flag::RUN,
+        &valued,
+        Some(flag::HOST_NETWORK),
+        Original::Refused,
+        parser,
+    )?;
     Ok(Command::Run(RunArgs {
         dir: flags.path(DIR, contract::MOUNT_PATH),
         token_file: flags.path(TOKEN_FILE, contract::TOKEN_PATH),
@@ -199,12 +211,14 @@ fn run(parser: &mut lexopt::Parser) -> Result<Command, Error> {
         min_hold: flags.seconds(flag::MIN_HOLD)?.unwrap_or_default(),
         fallback_wait: flags.needed(flag::FALLBACK_WAIT)?,
         settle: flags.seconds(flag::SETTLE)?,
+        host_network: flags.bare,
+        probes: flags.probes()?,
         server_name: flags.text(flag::SERVER_NAME)?,
     }))
 }
 
 fn ready(parser: &mut lexopt::Parser) -> Result<Command, Error> {
-    let (mut flags, _) = Flags::read(flag::READY, &[DIR], None, parser)?;
+    let (mut flags, _) = Flags::read(flag::READY, &[DIR], None, Original::Refused, parser)?;
     Ok(Command::Ready(ReadyArgs {
         dir: flags.path(DIR, contract::MOUNT_PATH),
     }))
@@ -219,8 +233,13 @@ fn hook(parser: &mut lexopt::Parser) -> Result<Command, Error> {
         flag::FALLBACK_WAIT,
         flag::LIVENESS_CAP,
     ];
-    let (mut flags, original) =
-        Flags::read(flag::HOOK, &valued, Some(flag::ORIGINAL_FIRST), parser)?;
+    let (mut flags, original) = Flags::read(
+        flag::HOOK,
+        &valued,
+        Some(flag::ORIGINAL_FIRST),
+        Original::Taken,
+        parser,
+    )?;
     Ok(Command::Hook(HookArgs {
         dir: flags.path(DIR, contract::MOUNT_PATH),
         container: flags.text(flag::CONTAINER)?,
@@ -233,20 +252,28 @@ fn hook(parser: &mut lexopt::Parser) -> Result<Command, Error> {
     }))
 }
 
-/// A verb's flags as they were given; of a repeated one the last counts.
+/// Whether a verb takes a command line after its flags.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Original {
+    Taken,
+    Refused,
+}
+
+/// A verb's flags as they were given; of a repeated one the last counts, unless all do.
 struct Flags {
     verb: &'static str,
-    values: BTreeMap<&'static str, OsString>,
+    values: BTreeMap<&'static str, Vec<OsString>>,
     bare: bool,
 }
 
 impl Flags {
-    /// Reads up to the first argument that is no flag; that one and all after it are the original, taken by verbs
-    /// that have a `bare` flag (only `hook` has either).
+    /// Reads up to the first argument that is no flag; that one and all after it are the original. `bare` is the one
+    /// flag without a value.
     fn read(
         verb: &'static str,
         valued: &[&'static str],
         bare: Option<&'static str>,
+        original: Original,
         parser: &mut lexopt::Parser,
     ) -> Result<(Self, Vec<OsString>), Error> {
         let mut flags = Self {
@@ -257,7 +284,7 @@ impl Flags {
         loop {
             let argument = match parser.next()? {
                 None => return Ok((flags, Vec::new())),
-                Some(Arg::Value(first)) if bare.is_some() => {
+                Some(Arg::Value(first)) if original == Original::Taken => {
                     let original = std::iter::once(first).chain(parser.raw_args()?).collect();
                     return Ok((flags, original));
                 }
@@ -267,7 +294,7 @@ impl Flags {
                         continue;
                     }
                     if let Some(known) = valued.iter().find(|known| **known == name) {
-                        flags.values.insert(known, parser.value()?);
+                        flags.values.entry(known).or_default().push(parser.value()?);
                         continue;
                     }
                     OsString::from(format!("--{name}"))
@@ -288,14 +315,17 @@ impl Flags {
         }
     }
 
+    fn last(&mut self, flag: &'static str) -> Option<OsString> {
+        self.values.remove(flag)?.pop()
+    }
+
     fn path(&mut self, flag: &'static str, default: &str) -> PathBuf {
-        self.values
-            .remove(flag)
+        self.last(flag)
             .map_or_else(|| PathBuf::from(default), PathBuf::from)
     }
 
     fn text(&mut self, flag: &'static str) -> Result<String, Error> {
-        let value = self.values.remove(flag).ok_or(Error::MissingFlag {
+        let value = self.last(flag).ok_or(Error::MissingFlag {
             verb: self.verb,
             flag,
         })?;
@@ -309,12 +339,28 @@ impl Flags {
     }
 
     fn seconds(&mut self, flag: &'static str) -> Result<Option<Duration>, Error> {
-        let Some(value) = self.values.remove(flag) else {
+        let Some(value) = self.last(flag) else {
             return Ok(None);
         };
         contract::parse_seconds(&value.to_string_lossy())
             .map(Some)
             .map_err(|problem| Error::Value { flag, problem })
+    }
+
+    /// All of [`flag::PROBES`]; those of one port add up.
+    fn probes(&mut self) -> Result<BTreeMap<u16, f64>, Error> {
+        let mut probes = BTreeMap::new();
+        for value in self.values.remove(flag::PROBES).unwrap_or_default() {
+            let value = value.to_string_lossy();
+            let (port, per_minute) = probe(&value).ok_or_else(|| Error::Value {
+                flag: flag::PROBES,
+                problem: format!(
+                    "{value:?} is not PORT:PER_MINUTE; allowed is a port of 1 to 65535 and a decimal number of 0 or more, such as 8080:6"
+                ),
+            })?;
+            *probes.entry(port).or_default() += per_minute;
+        }
+        Ok(probes)
     }
 
     fn needed(&mut self, flag: &'static str) -> Result<Duration, Error> {
@@ -323,6 +369,13 @@ impl Flags {
             flag,
         })
     }
+}
+
+fn probe(text: &str) -> Option<(u16, f64)> {
+    let (port, per_minute) = text.trim().split_once(':')?;
+    let (port, per_minute) = (port.parse().ok()?, per_minute.parse::<f64>().ok()?);
+    (port != contract::UNKNOWN_PORT && per_minute.is_finite() && per_minute >= 0.0)
+        .then_some((port, per_minute))
 }
 
 #[cfg(test)]

@@ -21,6 +21,7 @@ mod hello;
 mod hub;
 mod install;
 mod socket;
+mod traffic;
 
 /// Runs until SIGTERM, which the kubelet sends after the mains' end (or when the grace is over): so there is nothing
 /// left to wait for then.
@@ -106,8 +107,8 @@ fn params(args: &RunArgs) -> HoldParams {
         fallback_wait_seconds: args.fallback_wait.as_secs_f64(),
         settle_seconds: args.settle.map(|settle| settle.as_secs_f64()),
         quiet_seconds: None,
-        host_network: false,
-        probes_per_minute: std::collections::BTreeMap::new(),
+        host_network: args.host_network,
+        probes_per_minute: args.probes.clone(),
     }
 }
 

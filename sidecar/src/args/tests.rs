@@ -19,7 +19,7 @@ fn refused(line: &str) -> String {
 #[test]
 fn run_reads_every_flag() {
     let line = "run --original-grace 30 --max-wait 60 --min-hold 5 --fallback-wait 15 --settle 1.5 --server-name a.b \
-                --dir /d --token-file /t";
+                --dir /d --token-file /t --host-network --probes 8080:6 --probes 9090:0.5 --probes 8080:12";
     assert_eq!(
         read(line),
         Command::Run(RunArgs {
@@ -30,6 +30,8 @@ fn run_reads_every_flag() {
             min_hold: Duration::from_secs(5),
             fallback_wait: Duration::from_secs(15),
             settle: Some(Duration::from_millis(1500)),
+            host_network: true,
+            probes: BTreeMap::from([(8080, 18.0), (9090, 0.5)]),
             server_name: "a.b".into(),
         })
     );
@@ -45,6 +47,7 @@ fn absent_flags_take_the_contracts_defaults() {
     assert_eq!(run.dir.to_str(), Some(contract::MOUNT_PATH));
     assert_eq!(run.token_file.to_str(), Some(contract::TOKEN_PATH));
     assert_eq!((run.min_hold, run.settle), (Duration::ZERO, None));
+    assert!(!run.host_network && run.probes.is_empty());
 
     let Command::Hook(hook) = read("hook --container app --max-wait 60 --fallback-wait 15") else {
         panic!("not hook")
@@ -117,6 +120,15 @@ fn refusals_name_the_key_the_value_and_what_is_allowed() {
         ("hook --max-wait 1 --fallback-wait 1", vec!["--container"]),
         ("hook --max-wait", vec!["--max-wait"]),
         (
+            "run --max-wait 1 --original-grace 1 --fallback-wait 1 --server-name a --probes 8080",
+            vec!["--probes", "\"8080\"", "PORT:PER_MINUTE", "65535"],
+        ),
+        (
+            "run --max-wait 1 --original-grace 1 --fallback-wait 1 --colour red",
+            vec!["--colour", "--host-network"],
+        ),
+        ("run --host-network=yes", vec!["host-network"]),
+        (
             "run --max-wait 1 --original-grace 1 --fallback-wait 1",
             vec!["--server-name"],
         ),
@@ -129,8 +141,30 @@ fn refusals_name_the_key_the_value_and_what_is_allowed() {
 }
 
 #[test]
+fn probes_are_a_port_and_a_rate() {
+    for (text, read) in [
+        ("8080:6", Some((8080, 6.0))),
+        (" 65535:0.5 ", Some((65535, 0.5))),
+        ("1:0", Some((1, 0.0))),
+        ("0:6", None),
+        ("65536:6", None),
+        ("http:6", None),
+        ("8080:", None),
+        ("8080:-1", None),
+        ("8080:inf", None),
+        ("8080:NaN", None),
+        ("", None),
+    ] {
+        assert_eq!(probe(text), read, "{text:?}");
+    }
+}
+
+#[test]
 fn run_and_ready_take_no_original() {
-    assert!(refused("ready -- sh").contains("sh"));
+    let run = "run --original-grace 30 --max-wait 60 --fallback-wait 15 --server-name a.b";
+    for line in ["ready -- sh", &format!("{run} -- sh"), &format!("{run} sh")] {
+        assert!(refused(line).contains("sh"), "{line}");
+    }
 }
 
 #[test]
@@ -143,6 +177,8 @@ fn usage_names_every_flag() {
         flag::MIN_HOLD,
         flag::FALLBACK_WAIT,
         flag::SETTLE,
+        flag::HOST_NETWORK,
+        flag::PROBES,
         flag::SERVER_NAME,
         flag::CONTAINER,
         flag::LIVENESS_CAP,

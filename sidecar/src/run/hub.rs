@@ -9,6 +9,7 @@ use tokio::sync::mpsc;
 use super::backoff::Backoff;
 use super::confirmer::{Client, Error};
 use super::socket::Event;
+use super::traffic::Watcher;
 use crate::contract::{
     GoFile, HOLD_PATH, HOLD_TURN, HoldParams, HoldRequest, HoldResponse, ReleaseReason, Verdict,
     WaiterMessage,
@@ -41,6 +42,7 @@ pub(super) struct Hub {
     hooks: BTreeMap<HookId, mpsc::UnboundedSender<WaiterMessage>>,
     awaiting: Vec<String>,
     asking: Asking,
+    traffic: Watcher,
 }
 
 /// The conversation with the confirmer.
@@ -74,6 +76,7 @@ impl Hub {
             backoff,
         };
         let state = State::default();
+        let traffic = Watcher::new(params.host_network);
         Self {
             state,
             limits,
@@ -84,6 +87,7 @@ impl Hub {
             hooks: BTreeMap::new(),
             awaiting: Vec::new(),
             asking,
+            traffic,
         }
     }
 
@@ -96,7 +100,8 @@ impl Hub {
                 .into_iter()
                 .chain(self.asking.next)
                 .min();
-            let wake = wake.map(|at| tokio::time::Instant::from_std(self.started + at));
+            let wake = self.instant(wake);
+            let look = self.instant(self.traffic.wake());
             tokio::select! {
                 event = incoming.recv() => match event {
                     Some(event) => self.heard(event),
@@ -104,13 +109,20 @@ impl Hub {
                 },
                 (client, outcome) = turn(&mut self.asking.turn) => self.answered(client, outcome),
                 () = sleep_until(wake) => self.step(Observation::Tick),
+                () = sleep_until(look) => self.traffic.look(self.now()),
             }
+            self.traffic
+                .follow(matches!(self.state, State::Holding(_)), self.now());
             self.ask();
         }
     }
 
     fn now(&self) -> Duration {
         self.started.elapsed()
+    }
+
+    fn instant(&self, at: Option<Duration>) -> Option<tokio::time::Instant> {
+        at.map(|at| tokio::time::Instant::from_std(self.started + at))
     }
 
     fn heard(&mut self, event: Event) {
@@ -190,7 +202,8 @@ impl Hub {
         if self.asking.turn.is_some() || now < *self.asking.next.get_or_insert(now) {
             return;
         }
-        if let Some(request) = self.state.request(&self.epoch, &self.params, now) {
+        if let Some(mut request) = self.state.request(&self.epoch, &self.params, now) {
+            request.traffic = self.traffic.report(now);
             self.asking.start(request, now);
             self.step(Observation::Asked);
         }

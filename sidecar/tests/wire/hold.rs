@@ -69,7 +69,7 @@ fn questions_carry_the_token_the_waits_and_the_state() {
     assert_eq!(holds.len(), 3);
     let [first, second, third] = [0, 1, 2].map(|number: usize| &holds[number].body);
     let params = json!({"originalGraceSeconds": 5.0, "maxWaitSeconds": 8.0, "minHoldSeconds": 0.25,
-        "fallbackWaitSeconds": 2.0, "settleSeconds": 1.5});
+        "fallbackWaitSeconds": 2.0, "settleSeconds": 1.5, "hostNetwork": false});
     assert_eq!(first["params"], params);
     assert_eq!(
         (

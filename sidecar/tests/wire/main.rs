@@ -18,3 +18,4 @@ mod lifecycle;
 mod lost;
 mod original;
 mod pod;
+mod traffic;
