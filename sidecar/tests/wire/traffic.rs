@@ -187,10 +187,10 @@ fn each_inbound_connection_is_reported_once_by_its_port() {
         call("[::1]:0", "[::1]:8080", Server::ClosesLast);
         call("10.9.0.1:0", "10.9.0.1:8080", Server::ClosesLast);
     }
-    let long = connect("[fd09::2]:0", "[fd09::1]:8080");
+    let lasting = connect("[fd09::2]:0", "[fd09::1]:8080");
     let expected = BTreeMap::from([(8080, 101), (8081, 30), (8082, 30)]);
     assert_eq!(held.reports(161), expected);
-    drop((before, long));
+    drop((before, lasting));
     std::thread::sleep(Duration::from_millis(1500));
     assert_eq!(held.reports(161), expected, "their ends aren't new");
     let log = held.pod.log();

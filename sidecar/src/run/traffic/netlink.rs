@@ -26,6 +26,8 @@ use super::ledger::{Life, Socket};
 
 /// Length of `struct nlmsghdr`.
 const HEADER: usize = 16;
+/// Length of a question: `struct inet_diag_req_v2` behind a header.
+const QUESTION: u8 = 16 + 56;
 /// Length of `struct inet_diag_msg`; attributes follow.
 const MESSAGE: usize = 72;
 /// Where `struct tcp_info` has `tcpi_last_data_recv`, milliseconds, in every kernel: its older fields never move.
@@ -121,9 +123,9 @@ struct Dump {
 impl Dump {
     fn ask(&mut self, request: &InetRequest) -> Result<(), Error> {
         let socket = open()?;
-        let mut bytes = [0; HEADER + 56];
+        let mut bytes = [0; QUESTION as usize];
         let mut header = NetlinkHeader::default();
-        header.length = (HEADER + 56) as u32;
+        header.length = QUESTION.into();
         header.message_type = SOCK_DIAG_BY_FAMILY;
         header.flags = NLM_F_REQUEST | NLM_F_DUMP;
         header.emit(&mut bytes[..HEADER]);
@@ -223,8 +225,7 @@ fn read(mut datagram: &[u8], sockets: &mut VecDeque<Socket>) -> Result<bool, Err
     while !datagram.is_empty() {
         let message = NetlinkBuffer::new_checked(datagram).map_err(Error::Parse)?;
         match message.message_type() {
-            NLMSG_DONE => return succeeded(message.payload()).map(|()| true),
-            NLMSG_ERROR => return succeeded(message.payload()).map(|()| true),
+            NLMSG_DONE | NLMSG_ERROR => return succeeded(message.payload()).map(|()| true),
             SOCK_DIAG_BY_FAMILY => sockets.push_back(parse(message.payload())?),
             _ => {}
         }

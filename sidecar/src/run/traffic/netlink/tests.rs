@@ -106,7 +106,7 @@ fn bytes_of_no_form_are_an_error_or_nothing_and_never_a_panic() {
         // The length agrees, the rest doesn't.
         let mut short = whole[..cut].to_vec();
         if cut >= 4 {
-            short[..4].copy_from_slice(&(cut as u32).to_ne_bytes());
+            short[..4].copy_from_slice(&u32::try_from(cut).unwrap().to_ne_bytes());
         }
         let _ = all(&short);
     }
