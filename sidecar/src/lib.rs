@@ -16,7 +16,8 @@
 //! ```
 //!
 //! [`step`] decides when the sidecar lets its hooks go, [`wait`] decides when one hook goes: both are pure, with the
-//! time passed in. All else carries bytes to and from them.
+//! time passed in. All else carries bytes to and from them. Each question also tells the confirmer what connections came
+//! in since the hold began ([`contract::Traffic`]), which decides nothing here.
 
 pub mod args;
 pub mod contract;

@@ -143,7 +143,7 @@ impl State {
         }
     }
 
-    /// The question to the confirmer as it stands at `now`.
+    /// The question to the confirmer as it stands at `now`, without the pod's traffic: that isn't part of the state.
     pub fn request(&self, epoch: &str, params: &HoldParams, now: Duration) -> Option<HoldRequest> {
         match self {
             Self::Holding(hold) => Some(hold.request(epoch, params, now)),

@@ -14,13 +14,14 @@ mod ledger;
 mod netlink;
 mod snmp;
 
-/// Between two dumps; connections that end in between are heard of.
+/// Between two dumps; connections that end in between are heard of. For each the kernel walks the node's whole table
+/// of connections, which takes some 5 ms even where this namespace has none.
 const DUMP_EVERY: Duration = Duration::from_secs(1);
-/// Between two looks at what ended: the kernel's queue then takes 3,000 a second.
+/// Between two looks at what ended: the kernel's queue of 300 sockets or more then takes 3,000 a second.
 const TAKE_EVERY: Duration = Duration::from_millis(100);
 /// How old a dump may be for a report: the confirmer decides by it.
 const FRESH: Duration = Duration::from_millis(200);
-/// A dump may take a twentieth of the time between two: 10,000 connections take some 50 ms.
+/// A dump may take a twentieth of the time between two: one of 10,000 connections takes 40 ms.
 const REST: u32 = 20;
 /// The same for reports, which are rarer.
 const REST_OF_REPORT: u32 = 4;

@@ -184,6 +184,7 @@ fn each_inbound_connection_is_reported_once_by_its_port() {
         call("[fd09::2]:0", "[fd09::1]:8082", Server::ClosesLast);
         // Not from outside, each in its own way.
         call("127.0.0.1:0", "127.0.0.1:8080", Server::ClosesLast);
+        call("127.0.0.6:0", "10.9.0.1:8080", Server::ClosesLast);
         call("[::1]:0", "[::1]:8080", Server::ClosesLast);
         call("10.9.0.1:0", "10.9.0.1:8080", Server::ClosesLast);
     }
