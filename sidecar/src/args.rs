@@ -21,7 +21,7 @@ pub const USAGE: &str = "\
 waiter holds a pod's preStop hooks until its load balancers let go of it
 
 usage:
-  waiter run    --original-grace S --max-wait S --fallback-wait S --server-name NAME [--min-hold S] [--settle S]
+  waiter run    --original-grace S --max-wait S --fallback-wait S --server-name NAME [--min-hold S] [--settle S] [--quiet S]
                 [--host-network] [--probes PORT:PER_MINUTE]…
   waiter ready
   waiter hook   --container NAME --max-wait S --fallback-wait S [--min-hold S] [--liveness-cap S]
@@ -64,6 +64,8 @@ pub struct RunArgs {
     pub fallback_wait: Duration,
     /// Time after the evidence; the confirmer's default where absent.
     pub settle: Option<Duration>,
+    /// Time after the last new connection, the confirmer's default where absent.
+    pub quiet: Option<Duration>,
     /// Whether the pod has its node's network.
     pub host_network: bool,
     /// New connections that the kubelet's readiness probes make in a minute, by port.
@@ -193,6 +195,7 @@ fn run(parser: &mut lexopt::Parser) -> Result<Command, Error> {
         flag::MIN_HOLD,
         flag::FALLBACK_WAIT,
         flag::SETTLE,
+        flag::QUIET,
         flag::PROBES,
         flag::SERVER_NAME,
     ];
@@ -211,6 +214,7 @@ fn run(parser: &mut lexopt::Parser) -> Result<Command, Error> {
         min_hold: flags.seconds(flag::MIN_HOLD)?.unwrap_or_default(),
         fallback_wait: flags.needed(flag::FALLBACK_WAIT)?,
         settle: flags.seconds(flag::SETTLE)?,
+        quiet: flags.seconds(flag::QUIET)?,
         host_network: flags.bare,
         probes: flags.probes()?,
         server_name: flags.text(flag::SERVER_NAME)?,

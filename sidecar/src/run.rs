@@ -106,7 +106,7 @@ fn params(args: &RunArgs) -> HoldParams {
         min_hold_seconds: args.min_hold.as_secs_f64(),
         fallback_wait_seconds: args.fallback_wait.as_secs_f64(),
         settle_seconds: args.settle.map(|settle| settle.as_secs_f64()),
-        quiet_seconds: None,
+        quiet_seconds: args.quiet.map(|quiet| quiet.as_secs_f64()),
         host_network: args.host_network,
         probes_per_minute: args.probes.clone(),
     }

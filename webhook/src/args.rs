@@ -141,7 +141,6 @@ impl Serve {
     pub fn check(&self) -> anyhow::Result<()> {
         let Self {
             max_wait,
-            max_wait_nlb,
             max_wait_cap,
             settle,
             ..
@@ -149,10 +148,6 @@ impl Serve {
         anyhow::ensure!(
             max_wait <= max_wait_cap,
             "--max-wait is {max_wait:?}; allowed is at most --max-wait-cap, {max_wait_cap:?}"
-        );
-        anyhow::ensure!(
-            max_wait_nlb <= max_wait_cap,
-            "--max-wait-nlb is {max_wait_nlb:?}; allowed is at most --max-wait-cap, {max_wait_cap:?}"
         );
         anyhow::ensure!(
             settle < max_wait,
@@ -231,14 +226,6 @@ mod tests {
             .to_string();
         assert!(
             error.contains("--max-wait is") && error.contains("--max-wait-cap"),
-            "{error}"
-        );
-        let error = mk_serve(&["--max-wait-nlb", "31m"])
-            .check()
-            .expect_err("must be refused")
-            .to_string();
-        assert!(
-            error.contains("--max-wait-nlb is") && error.contains("--max-wait-cap"),
             "{error}"
         );
         let error = mk_serve(&["--settle", "60s"])

@@ -21,6 +21,7 @@ use crate::confirmer::events::Events;
 use crate::confirmer::groups::Groups;
 use crate::confirmer::hold::Holds;
 use crate::confirmer::memory::Memory;
+use crate::confirmer::target_group::AskTargetGroups;
 use crate::confirmer::watches::{self, World};
 use crate::inject::InjectConfig;
 use crate::injection_config::{self, Template};
@@ -163,9 +164,9 @@ impl Process {
             .spawn(watches::run(self.client.clone(), world.clone(), ready));
         let (events, write_events) = Events::new(self.client.clone(), args.pod_name.clone());
         let write_events = tokio::spawn(write_events);
-        let groups = Groups::new(None);
-        let (world_, metrics) = (world.clone(), self.metrics.clone());
-        self.tasks.spawn(groups.clone().run(world_, metrics));
+        let groups = Groups::new(ask_target_groups());
+        let polling = groups.clone().run(world.clone(), self.metrics.clone());
+        self.tasks.spawn(polling);
         let holds = Holds {
             client: self.client.clone(),
             world,
@@ -182,6 +183,14 @@ impl Process {
     }
 }
 
+/// Who asks for target groups; nobody where AWS support isn't built in.
+fn ask_target_groups() -> Option<Arc<dyn AskTargetGroups>> {
+    #[cfg(feature = "aws")]
+    return Some(Arc::new(crate::aws::AwsTargetGroups::from_environment()));
+    #[cfg(not(feature = "aws"))]
+    None
+}
+
 /// The part of the injection's configuration that flags give.
 fn template(args: &Serve) -> Template {
     Template(InjectConfig {
@@ -190,7 +199,8 @@ fn template(args: &Serve) -> Template {
         server_name: String::new(),
         ca_pem: String::new(),
         default_max_wait: args.max_wait,
-        default_max_wait_nlb: args.max_wait_nlb,
+        // A cap below it is meant for it too.
+        default_max_wait_nlb: args.max_wait_nlb.min(args.max_wait_cap),
         slow: Arc::default(),
         default_fallback_wait: args.fallback_wait,
         max_wait_cap: args.max_wait_cap,

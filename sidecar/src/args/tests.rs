@@ -18,7 +18,7 @@ fn refused(line: &str) -> String {
 
 #[test]
 fn run_reads_every_flag() {
-    let line = "run --original-grace 30 --max-wait 60 --min-hold 5 --fallback-wait 15 --settle 1.5 --server-name a.b \
+    let line = "run --original-grace 30 --max-wait 60 --min-hold 5 --fallback-wait 15 --settle 1.5 --quiet 2 --server-name a.b \
                 --dir /d --token-file /t --host-network --probes 8080:6 --probes 9090:0.5 --probes 8080:12";
     assert_eq!(
         read(line),
@@ -30,6 +30,7 @@ fn run_reads_every_flag() {
             min_hold: Duration::from_secs(5),
             fallback_wait: Duration::from_secs(15),
             settle: Some(Duration::from_millis(1500)),
+            quiet: Some(Duration::from_secs(2)),
             host_network: true,
             probes: BTreeMap::from([(8080, 18.0), (9090, 0.5)]),
             server_name: "a.b".into(),

@@ -144,6 +144,7 @@ fn mk_request(max_wait: Duration) -> HoldRequest {
             min_hold_seconds: 0.0,
             fallback_wait_seconds: DEFAULT_FALLBACK_WAIT.as_secs_f64(),
             settle_seconds: None,
+            quiet_seconds: None,
             host_network: false,
             probes_per_minute: BTreeMap::new(),
         },

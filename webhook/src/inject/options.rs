@@ -8,11 +8,12 @@ use super::config::InjectConfig;
 use super::view::Annotations;
 
 /// Keys that mean something on a pod, in the order of the documentation.
-const KNOWN: [&str; 7] = [
+const KNOWN: [&str; 8] = [
     annotation::INJECT,
     annotation::MAX_WAIT,
     annotation::FALLBACK_WAIT,
     annotation::SETTLE,
+    annotation::QUIET,
     annotation::CONTAINERS,
     annotation::ORIGINAL,
     annotation::STATUS,
@@ -33,6 +34,8 @@ pub(super) struct Options<'a> {
     pub(super) fallback_wait: Duration,
     /// The confirmer's default where absent.
     pub(super) settle: Option<Duration>,
+    /// The same for the time after the last new connection.
+    pub(super) quiet: Option<Duration>,
     /// All main containers where absent.
     pub(super) containers: Option<Vec<&'a str>>,
     /// Whether an existing preStop runs before the wait.
@@ -73,6 +76,7 @@ impl<'a> Options<'a> {
         };
         let fallback_wait = reader.duration(annotation::FALLBACK_WAIT, Duration::ZERO, "");
         let settle = reader.duration(annotation::SETTLE, Duration::ZERO, "");
+        let quiet = reader.duration(annotation::QUIET, Duration::ZERO, "");
         let original_first = match annotations.get(annotation::ORIGINAL) {
             None | Some("after") => false,
             Some("before") => true,
@@ -93,6 +97,7 @@ impl<'a> Options<'a> {
             max_wait_because: max_wait.is_none().then(|| because.to_owned()),
             fallback_wait: fallback_wait.unwrap_or(config.default_fallback_wait),
             settle,
+            quiet,
             containers: annotations.get(annotation::CONTAINERS).map(|list| {
                 list.split(',')
                     .map(str::trim)

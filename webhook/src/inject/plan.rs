@@ -88,6 +88,7 @@ pub(super) fn plan<'p>(
             fallback_wait: options.fallback_wait,
             min_hold: Duration::ZERO,
             settle: options.settle,
+            quiet: options.quiet,
         };
         (Waiter::Missing, waits)
     });

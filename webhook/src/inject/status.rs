@@ -43,6 +43,8 @@ struct WaitsStatus<'a> {
     fallback_wait: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     settle: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    quiet: Option<String>,
 }
 
 /// Status of a gated pod.
@@ -71,6 +73,7 @@ pub(super) fn injected(plan: &Plan<'_>, version: &str) -> String {
                 .map(for_people),
             fallback_wait: for_people(waits.fallback_wait),
             settle: waits.settle.map(for_people),
+            quiet: waits.quiet.map(for_people),
         }),
         warnings: &plan.warnings,
     }

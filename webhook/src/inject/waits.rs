@@ -20,6 +20,7 @@ pub(super) struct Waits {
     /// The longest pure sleep that we replaced.
     pub(super) min_hold: Duration,
     pub(super) settle: Option<Duration>,
+    pub(super) quiet: Option<Duration>,
 }
 
 /// The grace period of a pod that we haven't touched; negative means 1 s to the API server.
@@ -80,6 +81,9 @@ impl Waits {
         if let Some(settle) = self.settle {
             arguments.push(seconds(flag::SETTLE, settle));
         }
+        if let Some(quiet) = self.quiet {
+            arguments.push(seconds(flag::QUIET, quiet));
+        }
         arguments.push(format!("--{}={server_name}", flag::SERVER_NAME));
         arguments
     }
@@ -97,6 +101,7 @@ impl Waits {
             fallback_wait: required(flag::FALLBACK_WAIT)?,
             min_hold: required(flag::MIN_HOLD).unwrap_or_default(),
             settle: required(flag::SETTLE),
+            quiet: required(flag::QUIET),
         })
     }
 

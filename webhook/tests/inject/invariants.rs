@@ -37,6 +37,9 @@ fn the_waiter_reads_back_what_it_is_given() {
     ] {
         pod["metadata"]["annotations"][key] = json!(value);
     }
+    pod["spec"]["hostNetwork"] = json!(true);
+    pod["spec"]["containers"][0]["readinessProbe"] =
+        json!({"tcpSocket": {"port": 8080}, "periodSeconds": 40});
     let patched = injected(&pod);
 
     let Command::Run(run) = parse(os(&waiter(&patched)["args"])).unwrap() else {
@@ -48,6 +51,8 @@ fn the_waiter_reads_back_what_it_is_given() {
     assert_eq!(run.fallback_wait, Duration::from_millis(2500));
     assert_eq!(run.settle, Some(Duration::from_secs(20)));
     assert_eq!(run.server_name, config().server_name);
+    assert!(run.host_network);
+    assert_eq!(run.probes, [(8080, 1.5)].into());
 
     let command = |index: usize| {
         patched["spec"]["containers"][index]["lifecycle"]["preStop"]["exec"]["command"].clone()

@@ -375,10 +375,16 @@ fn annotations_reach_the_waiter_and_the_status() {
     let mut pod = annotated("max-wait", "90s");
     pod["metadata"]["annotations"]["prestop-gate.dev/fallback-wait"] = json!("2.5s");
     pod["metadata"]["annotations"]["prestop-gate.dev/settle"] = json!("20s");
+    pod["metadata"]["annotations"]["prestop-gate.dev/quiet"] = json!("8s");
     pod["metadata"]["annotations"]["prestop-gate.dev/inject"] = json!("true");
     let patched = injected(&pod);
     let args = waiter(&patched)["args"].clone();
-    for flag in ["--max-wait=90", "--fallback-wait=2.5", "--settle=20"] {
+    for flag in [
+        "--max-wait=90",
+        "--fallback-wait=2.5",
+        "--settle=20",
+        "--quiet=8",
+    ] {
         assert!(
             args.as_array().unwrap().contains(&json!(flag)),
             "{flag} in {args}"
@@ -386,6 +392,6 @@ fn annotations_reach_the_waiter_and_the_status() {
     }
     assert_eq!(
         status(&patched)["waits"],
-        json!({"originalGrace": "30s", "maxWait": "90s", "fallbackWait": "2.5s", "settle": "20s"})
+        json!({"originalGrace": "30s", "maxWait": "90s", "fallbackWait": "2.5s", "settle": "20s", "quiet": "8s"})
     );
 }

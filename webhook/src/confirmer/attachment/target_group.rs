@@ -170,8 +170,10 @@ impl Case<'_> {
         // As an age of the evidence: when the latest answer came.
         let seen_at = answered.map(|at| age.saturating_sub(self.since(at)));
         let is_seen = seen_at.is_some_and(|seen| seen >= last);
+        // Of a group that was never seen we may have the wrong account or region.
+        let proven = how != Gone::Group || was_there;
         let state = if age >= settle && is_seen {
-            State::Settled { age, proven: true }
+            State::Settled { age, proven }
         } else if age >= settle + PATIENCE {
             State::Settled { age, proven: false }
         } else {
@@ -286,7 +288,7 @@ impl Case<'_> {
         let before_hold = self.dropped.saturating_sub(self.context.served);
         let is_done =
             |checkpoint: Checkpoint| !checkpoint.is_blank && checkpoint.age >= self.settle;
-        matches!(how, Gone::Absent | Gone::Group)
+        how == Gone::Absent
             && before_hold > self.settle
             && self.bound.checkpoint.is_none_or(is_done)
     }

@@ -40,6 +40,7 @@ fn a_pod_without_annotations_gets_the_defaults() {
             max_wait_because: Some("so it is".to_owned()),
             fallback_wait: DEFAULT_FALLBACK_WAIT,
             settle: None,
+            quiet: None,
             containers: None,
             original_first: false
         }
@@ -54,6 +55,7 @@ fn every_key_is_read() {
         ("prestop-gate.dev/inject", "true"),
         ("prestop-gate.dev/max-wait", "1m30s"),
         ("prestop-gate.dev/fallback-wait", "0"),
+        ("prestop-gate.dev/quiet", "8s"),
         ("prestop-gate.dev/settle", "20s"),
         ("prestop-gate.dev/containers", "app, proxy,"),
         ("prestop-gate.dev/original", "before"),
@@ -68,6 +70,7 @@ fn every_key_is_read() {
             max_wait_because: None,
             fallback_wait: Duration::ZERO,
             settle: Some(Duration::from_secs(20)),
+            quiet: Some(Duration::from_secs(8)),
             containers: Some(vec!["app", "proxy"]),
             original_first: true,
         }

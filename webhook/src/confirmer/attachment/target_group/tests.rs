@@ -151,6 +151,21 @@ fn every_way_to_be_gone_settles_from_its_first_answer_and_is_confirmed_by_the_la
     }
 }
 
+/// Another account's group, or another region's, is not found either.
+#[test]
+fn group_that_was_never_seen_settles_and_proves_nothing() {
+    let fixture = mk();
+    let gone = |was_there| Standing::Gone {
+        how: Gone::Group,
+        since: fixture.at(2),
+        answered: fixture.at(21),
+        was_there,
+        came_back: false,
+    };
+    assert_eq!(fixture.judge(22, gone(false)).0.state, settled(20, false));
+    assert_eq!(fixture.judge(22, gone(true)).0.state, settled(20, true));
+}
+
 #[test]
 fn last_answer_that_does_not_come_is_waited_for_briefly_and_then_time_has_to_do() {
     let fixture = mk();
