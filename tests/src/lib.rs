@@ -11,6 +11,7 @@
 //!                             └─ ContainerLog    what a container wrote until its end
 //! ```
 
+pub mod aws;
 pub mod cgroup;
 pub mod cleanup;
 pub mod client;
