@@ -6,7 +6,7 @@ KUBERNETES ?= 1.34.4
 
 # What the cluster, the images and the linker need. openssl makes the service-account key.
 PACKAGES = buildah ca-certificates conntrack containerd containernetworking-plugins etcd-server gcc haproxy iproute2 \
-	iptables libc6-dev mount openssl procps runc util-linux
+	iptables libc6-dev mount openssl procps python3-venv runc util-linux
 
 TARGET = $(or $(CARGO_TARGET_DIR),target)
 BIN = $(TARGET)/debug
@@ -15,12 +15,12 @@ CLUSTER = $(BIN)/cluster
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo cluster cluster-down images test lint bench packages kubernetes binaries archives tools
+.PHONY: help setup demo cluster cluster-down images test lint bench packages kubernetes aws-python binaries archives tools
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
 
-setup: packages kubernetes ## install Debian packages and build the Kubernetes binaries, where missing
+setup: packages kubernetes aws-python ## install Debian packages and moto, and build the Kubernetes binaries, where missing
 
 demo: setup images binaries ## show what the gate does: load, rollouts, and a table of failed requests
 	$(CLUSTER) run --version $(KUBERNETES) -- $(BIN)/demo
@@ -69,6 +69,15 @@ $(KUBERNETES_BIN)/kubelet: | packages
 		$(addprefix k8s.io/kubernetes/cmd/,kube-apiserver kube-controller-manager kube-proxy kube-scheduler kubectl kubelet)
 	rm -rf $(KUBERNETES_BIN)
 	mv $(KUBERNETES_BIN).new $(KUBERNETES_BIN)
+
+aws-python: target/tools/aws-venv/bin/moto_server
+
+# Two strangers to our AWS calls: moto as another server, boto3 as another client. moto[server] would bring much more
+# than these services need. The folder is made where it stays, since scripts in it carry its path.
+target/tools/aws-venv/bin/moto_server: | packages
+	rm -rf target/tools/aws-venv
+	python3 -m venv target/tools/aws-venv
+	target/tools/aws-venv/bin/pip install --quiet --disable-pip-version-check moto==5.2.5 boto3==1.44.8 flask==3.1.3 flask-cors==6.0.5
 
 binaries: packages
 	cargo build --workspace --bins --locked

@@ -19,7 +19,11 @@ use aws_config::SdkConfig;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
+mod binding;
+mod endpoints;
+mod queue;
 mod run;
+mod sync;
 
 /// How the controller behaves.
 #[derive(Debug, Clone, PartialEq, Eq)]
