@@ -20,6 +20,8 @@ use std::time::Duration;
 use aws_config::{BehaviorVersion, Region, SdkConfig};
 use aws_credential_types::Credentials;
 use aws_credential_types::provider::SharedCredentialsProvider;
+use aws_smithy_async::rt::sleep::default_async_sleep;
+use aws_smithy_async::time::SystemTimeSource;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinHandle;
 
@@ -133,7 +135,11 @@ impl FakeAws {
     /// The SDK's configuration for `caller`, who must have been added.
     pub fn sdk_config(&self, caller: &Caller) -> SdkConfig {
         let keys = Credentials::new(&caller.access_key, &caller.secret_key, None, None, "tests");
-        SdkConfig::builder()
+        let mut config = SdkConfig::builder();
+        // Clients find these by themselves, the providers of roles' credentials don't.
+        config.set_sleep_impl(default_async_sleep());
+        config
+            .time_source(SystemTimeSource::new())
             .behavior_version(BehaviorVersion::latest())
             .region(Region::new(self.api().settings.region.clone()))
             .endpoint_url(self.url())
