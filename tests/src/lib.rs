@@ -7,6 +7,8 @@
 //!                    ├── control  requests: stop the API server, …
 //!                    └── cleanup  removes everything, also what a killed run left
 //!
+//! aws  a stand-in for AWS and one for its load balancer controller, which need no cluster to be tested
+//!
 //! a test ── Cluster::from_env ── TestNamespace   apply, wait, Events
 //!                             └─ ContainerLog    what a container wrote until its end
 //! ```

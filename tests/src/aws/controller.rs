@@ -164,3 +164,6 @@ impl Controller {
 fn now() -> Instant {
     tokio::time::Instant::now().into_std()
 }
+
+#[cfg(test)]
+mod tests;

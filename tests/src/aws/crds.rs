@@ -138,7 +138,14 @@ pub async fn install(client: &Client, groups: &[Group]) -> Result<()> {
 
 /// A binding of ip type of `service`'s `port`, a number or a name, to the target group `arn`. Tests change
 /// `data["spec"]` for anything else.
-pub fn binding(group: Group, name: &str, service: &str, port: Value, arn: &str) -> DynamicObject {
+pub fn binding(
+    group: Group,
+    name: &str,
+    service: &str,
+    port: impl Into<Value>,
+    arn: &str,
+) -> DynamicObject {
+    let port = port.into();
     let spec = json!({
         "spec": {
             "targetGroupARN": arn,

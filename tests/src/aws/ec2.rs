@@ -32,7 +32,8 @@ struct VpcXml<'a> {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Association {
-    association_id: String,
+    #[serde(rename = "associationId")]
+    id: String,
     cidr_block: String,
     cidr_block_state: StateXml,
 }
@@ -126,7 +127,7 @@ fn vpcs<'a>(
                 item: (1..)
                     .zip(ranges)
                     .map(|(number, cidr_block)| Association {
-                        association_id: format!("vpc-cidr-assoc-{number:017x}"),
+                        id: format!("vpc-cidr-assoc-{number:017x}"),
                         cidr_block,
                         cidr_block_state: StateXml {
                             state: "associated",

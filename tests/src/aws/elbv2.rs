@@ -261,10 +261,10 @@ impl Call<'_> {
             return Err(Failure::no_such_group());
         }
         let is_wanted = |group: &&State| {
-            let named = arns.is_empty() && names.is_empty()
+            let is_named = arns.is_empty() && names.is_empty()
                 || arns.contains(&group.arn.as_str())
                 || names.contains(&group.settings.name.as_str());
-            named
+            is_named
                 && load_balancer.is_none_or(|arn| {
                     group
                         .settings
@@ -289,7 +289,10 @@ impl Call<'_> {
             .filter(|group| group.arn.as_str() > marker)
             .peekable();
         let shown: Vec<&State> = groups.by_ref().take(page).collect();
-        let next_marker = groups.peek().and(shown.last()).map(|last| last.arn.clone());
+        let next_marker = groups
+            .peek()
+            .and_then(|_| shown.last())
+            .map(|last| last.arn.clone());
         Ok(GroupsResult {
             target_groups: shown.into_iter().map(describe_group).collect(),
             next_marker,

@@ -113,7 +113,7 @@ mod tests {
         .unwrap()
     }
 
-    fn mk_slice(endpoints: Value) -> EndpointSlice {
+    fn mk_slice(endpoints: &Value) -> EndpointSlice {
         serde_json::from_value(json!({
             "metadata": {"name": "a"},
             "addressType": "IPv4",
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn endpoints_are_wanted_while_ready_also_when_they_terminate() {
-        let slice = mk_slice(json!([
+        let slice = mk_slice(&json!([
             {"addresses": ["10.0.0.1"], "conditions": {"ready": true}},
             {"addresses": ["10.0.0.2"], "conditions": {"ready": false, "serving": true, "terminating": true}},
             {"addresses": ["10.0.0.3"], "conditions": {"ready": true, "terminating": true}},

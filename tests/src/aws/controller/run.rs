@@ -203,7 +203,9 @@ impl<'a> Leader<'a> {
                 let known = self.bindings.keys();
                 let gone = known.filter(|key| key.group == group && !listed.contains(key));
                 let gone: Vec<Key> = gone.cloned().collect();
-                gone.into_iter().for_each(|key| self.remove(key));
+                for key in gone {
+                    self.remove(key);
+                }
             }
             Event::Apply(object) => self.put(Key::of(group, &object), &object),
             Event::Delete(object) => self.remove(Key::of(group, &object)),
@@ -247,7 +249,9 @@ impl<'a> Leader<'a> {
                 let listed = std::mem::take(&mut self.listed_slices);
                 let gone = self.slices.extract_if(.., |name, _| !listed.contains(name));
                 let gone: Vec<EndpointSlice> = gone.map(|(_, slice)| slice).collect();
-                gone.iter().for_each(|slice| self.enqueue_for(slice));
+                for slice in &gone {
+                    self.enqueue_for(slice);
+                }
             }
             Event::Apply(slice) => {
                 self.enqueue_for(&slice);
@@ -273,7 +277,9 @@ impl<'a> Leader<'a> {
             .filter(is_of)
             .map(|(key, _)| key.clone())
             .collect();
-        keys.into_iter().for_each(|key| self.enqueue(key));
+        for key in keys {
+            self.enqueue(key);
+        }
     }
 
     fn enqueue(&mut self, key: Key) {

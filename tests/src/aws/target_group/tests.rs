@@ -11,17 +11,17 @@ fn register(state: &mut State, target: &str, now: Instant) -> bool {
     state.register(&target.ip().to_string(), target, now)
 }
 
-fn health(state: &State, target: &str, now: Instant) -> Option<(String, Option<String>)> {
+/// State and reason, a dash where there is none; nothing when the target isn't listed.
+fn health(state: &State, target: &str, now: Instant) -> Option<(String, String)> {
     let health = state.health(target.parse().unwrap(), now)?;
-    Some((health.state, health.reason))
+    Some((
+        health.state,
+        health.reason.unwrap_or_else(|| "-".to_owned()),
+    ))
 }
 
-fn said(state: &str, reason: &str) -> Option<(String, Option<String>)> {
-    Some((state.to_owned(), Some(reason.to_owned())))
-}
-
-fn healthy() -> Option<(String, Option<String>)> {
-    Some(("healthy".to_owned(), None))
+fn said(state: &str, reason: &str) -> (String, String) {
+    (state.to_owned(), reason.to_owned())
 }
 
 #[test]
@@ -38,14 +38,20 @@ fn target_is_initial_then_healthy_then_draining_then_gone() {
     let registering = said("initial", "Elb.RegistrationInProgress");
     let checking = said("initial", "Elb.InitialHealthChecking");
     let draining = said("draining", "Target.DeregistrationInProgress");
-    assert_eq!(health(&state, TARGET, at(999)), registering);
-    assert_eq!(health(&state, TARGET, at(1_000)), checking);
-    assert_eq!(health(&state, TARGET, at(15_999)), checking);
-    assert_eq!(health(&state, TARGET, at(16_000)), healthy());
+    assert_eq!(health(&state, TARGET, at(999)).unwrap(), registering);
+    assert_eq!(health(&state, TARGET, at(1_000)).unwrap(), checking);
+    assert_eq!(health(&state, TARGET, at(15_999)).unwrap(), checking);
+    assert_eq!(
+        health(&state, TARGET, at(16_000)).unwrap(),
+        said("healthy", "-")
+    );
     assert!(state.deregister(TARGET.parse().unwrap(), at(20_000)));
-    assert_eq!(health(&state, TARGET, at(21_999)), healthy());
-    assert_eq!(health(&state, TARGET, at(22_000)), draining);
-    assert_eq!(health(&state, TARGET, at(26_999)), draining);
+    assert_eq!(
+        health(&state, TARGET, at(21_999)).unwrap(),
+        said("healthy", "-")
+    );
+    assert_eq!(health(&state, TARGET, at(22_000)).unwrap(), draining);
+    assert_eq!(health(&state, TARGET, at(26_999)).unwrap(), draining);
     assert_eq!(health(&state, TARGET, at(27_000)), None);
     assert_eq!(state.list(at(27_000)), []);
 }
@@ -59,7 +65,10 @@ fn second_request_changes_nothing() {
     assert!(!state.deregister(target, start));
     assert!(register(&mut state, TARGET, start));
     assert!(!register(&mut state, TARGET, at(100)));
-    assert_eq!(health(&state, TARGET, at(100)), healthy());
+    assert_eq!(
+        health(&state, TARGET, at(100)).unwrap(),
+        said("healthy", "-")
+    );
     assert!(state.deregister(target, at(100)));
     assert!(!state.deregister(target, at(200)));
     // The delay counts from the first time.
@@ -79,10 +88,13 @@ fn target_that_is_registered_while_draining_begins_anew() {
     state.deregister(TARGET.parse().unwrap(), at(100));
     assert!(register(&mut state, TARGET, at(110)));
     assert_eq!(
-        health(&state, TARGET, at(110)),
+        health(&state, TARGET, at(110)).unwrap(),
         said("initial", "Elb.RegistrationInProgress")
     );
-    assert_eq!(health(&state, TARGET, at(1_000)), healthy());
+    assert_eq!(
+        health(&state, TARGET, at(1_000)).unwrap(),
+        said("healthy", "-")
+    );
 }
 
 #[test]
@@ -94,18 +106,21 @@ fn scripted_state_is_said_until_the_target_drains() {
     let script = Health::new("unhealthy.draining", Some("Target.FailedHealthChecks"));
     state.script(TARGET.parse().unwrap(), Some(script));
     assert_eq!(
-        health(&state, TARGET, at(60)),
+        health(&state, TARGET, at(60)).unwrap(),
         said("unhealthy.draining", "Target.FailedHealthChecks")
     );
     state.script(TARGET.parse().unwrap(), None);
-    assert_eq!(health(&state, TARGET, at(60)), healthy());
+    assert_eq!(
+        health(&state, TARGET, at(60)).unwrap(),
+        said("healthy", "-")
+    );
     state.script(
         TARGET.parse().unwrap(),
         Some(Health::new("perplexed", None)),
     );
     state.deregister(TARGET.parse().unwrap(), at(70));
     assert_eq!(
-        health(&state, TARGET, at(70)),
+        health(&state, TARGET, at(70)).unwrap(),
         said("draining", "Target.DeregistrationInProgress")
     );
 }
@@ -140,7 +155,7 @@ fn without_a_load_balancer_targets_are_not_in_use_and_without_delay_they_vanish_
     });
     register(&mut state, TARGET, start);
     assert_eq!(
-        health(&state, TARGET, start),
+        health(&state, TARGET, start).unwrap(),
         said("unused", "Target.NotInUse")
     );
     state.deregister(TARGET.parse().unwrap(), start);
