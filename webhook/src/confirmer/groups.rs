@@ -226,7 +226,7 @@ impl Inner {
                 }
             }
             Answer::Targets(Ok(targets)) => {
-                self.track(group).answered(&targets, now);
+                self.track(group).answered(&targets, asked, now);
                 self.polls.answered(group, asked);
             }
             Answer::Targets(Err(failure)) => self.note_failure(group, failure, asked, now),
@@ -246,7 +246,7 @@ impl Inner {
         now: Instant,
     ) {
         if failure == Failure::NotFound {
-            self.track(group).not_found(now);
+            self.track(group).not_found(asked, now);
             self.polls.answered(group, asked);
         } else {
             self.track(group).failed(failure, now);

@@ -15,8 +15,8 @@ const ANSWERS: usize = 1024;
 /// One target group, as this replica was told of it.
 #[derive(Debug, Default)]
 pub struct Track {
-    /// When each answer came, the oldest first.
-    answers: VecDeque<Instant>,
+    /// When each question was asked and answered, the oldest first.
+    answers: VecDeque<(Instant, Instant)>,
     targets: HashMap<IpAddr, HashMap<u16, Entry>>,
     /// The latest failure, where no answer came after it.
     failure: Option<(Instant, Failure)>,
@@ -60,8 +60,8 @@ pub enum Standing {
     },
     /// It may be sent to.
     Registered {
-        /// When the latest answer came.
-        answered: Instant,
+        /// When that was asked which was answered last.
+        asked: Instant,
         /// Why every later question failed.
         failure: Option<Failure>,
     },
@@ -71,8 +71,8 @@ pub enum Standing {
         how: Gone,
         /// The answer that first showed it.
         since: Instant,
-        /// The latest answer.
-        answered: Instant,
+        /// When that was asked which was answered last.
+        asked: Instant,
         /// Whether an answer has ever shown the pod in the group.
         was_there: bool,
         /// Whether an answer since the drop showed it registered: then `since` is all there is to count from.
@@ -81,8 +81,8 @@ pub enum Standing {
 }
 
 impl Track {
-    /// Takes the whole group as an answer showed it.
-    pub fn answered(&mut self, targets: &[Target], now: Instant) {
+    /// Takes the whole group as the answer to a question of then showed it.
+    pub fn answered(&mut self, targets: &[Target], asked: Instant, now: Instant) {
         let mut shown: HashMap<(IpAddr, u16), Health> = HashMap::with_capacity(targets.len());
         for target in targets {
             shown.insert((canonical(target.ip), target.port), target.health);
@@ -102,13 +102,13 @@ impl Track {
             self.targets.entry(ip).or_default().insert(port, entry);
         }
         self.group_gone = None;
-        self.note_answer(now);
+        self.note_answer(asked, now);
     }
 
     /// Takes an answer that there is no such group.
-    pub fn not_found(&mut self, now: Instant) {
+    pub fn not_found(&mut self, asked: Instant, now: Instant) {
         self.group_gone.get_or_insert(now);
-        self.note_answer(now);
+        self.note_answer(asked, now);
     }
 
     /// Takes a question that failed.
@@ -118,7 +118,7 @@ impl Track {
 
     /// When the latest answer came.
     pub fn last_answer(&self) -> Option<Instant> {
-        self.answers.back().copied()
+        self.answers.back().map(|(_, answered)| *answered)
     }
 
     /// Where a pod with these addresses stands whose endpoint was dropped at `dropped`.
@@ -132,8 +132,8 @@ impl Track {
         dropped: Instant,
     ) -> Standing {
         let failure = || self.failure.as_ref().map(|(_, failure)| failure.clone());
-        let since_drop = self.answers.partition_point(|at| *at < dropped);
-        let (Some(first), Some(answered)) = (
+        let since_drop = self.answers.partition_point(|(asked, _)| *asked < dropped);
+        let (Some((_, first)), Some((asked, _))) = (
             self.answers.get(since_drop).copied(),
             self.answers.back().copied(),
         ) else {
@@ -152,8 +152,8 @@ impl Track {
         let was_there = !entries.is_empty();
         let gone = |how, since: Instant| Standing::Gone {
             how,
-            since: self.first_answer_from(since.max(first)),
-            answered,
+            since: since.max(first),
+            asked,
             was_there,
             came_back,
         };
@@ -165,7 +165,7 @@ impl Track {
             .any(|entry| entry.health == Health::Registered)
         {
             return Standing::Registered {
-                answered,
+                asked,
                 failure: failure(),
             };
         }
@@ -179,23 +179,18 @@ impl Track {
         gone(how, since)
     }
 
-    fn note_answer(&mut self, now: Instant) {
+    fn note_answer(&mut self, asked: Instant, now: Instant) {
         self.failure = None;
         if self.answers.len() == ANSWERS {
             self.answers.pop_front();
         }
-        self.answers.push_back(now);
+        self.answers.push_back((asked, now));
         // What has been gone for that long no hold can still ask for.
-        let oldest = self.answers.front().copied().unwrap_or(now);
+        let oldest = self.answers.front().map_or(now, |(_, answered)| *answered);
         self.targets.retain(|_, ports| {
             ports.retain(|_, entry| entry.health != Health::NotRegistered || entry.since >= oldest);
             !ports.is_empty()
         });
-    }
-
-    fn first_answer_from(&self, at: Instant) -> Instant {
-        let index = self.answers.partition_point(|answer| *answer < at);
-        self.answers.get(index).copied().unwrap_or(at)
     }
 }
 

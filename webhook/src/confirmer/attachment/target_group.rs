@@ -132,11 +132,11 @@ impl Case<'_> {
                 }
                 _ => self.by_time(failure, None),
             },
-            Standing::Registered { answered, failure } => self.registered(answered, failure),
+            Standing::Registered { asked, failure } => self.registered(asked, failure),
             Standing::Gone {
                 how,
                 since,
-                answered,
+                asked,
                 was_there,
                 came_back,
             } => {
@@ -148,7 +148,7 @@ impl Case<'_> {
                 } else {
                     own.max(echoed)
                 };
-                self.settle_proven(age, how, Some(answered), was_there)
+                self.settle_proven(age, how, Some(asked), was_there)
             }
         }
     }
@@ -158,7 +158,7 @@ impl Case<'_> {
         &self,
         age: Duration,
         how: Gone,
-        answered: Option<Instant>,
+        asked: Option<Instant>,
         was_there: bool,
     ) -> Verdict {
         let settle = match how {
@@ -167,8 +167,8 @@ impl Case<'_> {
             _ => self.settle,
         };
         let last = settle.saturating_sub(LEAD);
-        // As an age of the evidence: when the latest answer came.
-        let seen_at = answered.map(|at| age.saturating_sub(self.since(at)));
+        // As an age of the evidence: when the latest answer was asked for.
+        let seen_at = asked.map(|at| age.saturating_sub(self.since(at)));
         let is_seen = seen_at.is_some_and(|seen| seen >= last);
         // Of a group that was never seen we may have the wrong account or region.
         let proven = how != Gone::Group || was_there;
@@ -183,42 +183,41 @@ impl Case<'_> {
                 left: until.saturating_sub(age),
             }
         };
-        let ask = match how {
-            Gone::UnhealthyDraining => answered.map(|at| at + SELDOM.min(settle)),
+        let again = match (how, asked) {
+            // The controller was at the group since: it may have registered the target again.
+            (_, Some(at)) if self.is_overtaken(at) => Some(self.context.now),
+            (Gone::UnhealthyDraining, Some(at)) => Some(at + SELDOM.min(settle)),
             _ => None,
         };
-        let last_at = self.context.now + last.saturating_sub(age);
+        let last_at = (!is_seen).then(|| self.context.now + last.saturating_sub(age));
         Verdict {
             state,
             detail: describe(how).to_owned(),
             trouble: None,
-            ask: (!is_seen).then(|| ask.map_or(last_at, |ask| ask.min(last_at))),
+            ask: again.into_iter().chain(last_at).min(),
         }
     }
 
     /// An answer since the drop shows it registered.
-    fn registered(&self, answered: Instant, failure: Option<Failure>) -> Verdict {
-        let overtaken = |checkpoint: Checkpoint| {
-            !checkpoint.is_blank && checkpoint.witnessed && checkpoint.age < self.since(answered)
-        };
+    fn registered(&self, asked: Instant, failure: Option<Failure>) -> Verdict {
         // The controller was done with it after that answer, and nobody can be asked since.
-        if failure.is_some() && self.bound.checkpoint.is_some_and(overtaken) {
-            return self.by_time(failure, Some(answered));
+        if failure.is_some() && self.is_overtaken(asked) {
+            return self.by_time(failure, Some(asked));
         }
         Verdict {
             state: State::Registered,
             detail: format!(
                 "still registered {:.1} s ago",
-                self.since(answered).as_secs_f64()
+                self.since(asked).as_secs_f64()
             ),
             trouble: failure.and_then(|failure| self.trouble(failure)),
-            ask: Some(self.next_question(Some(answered))),
+            ask: Some(self.next_question(Some(asked))),
         }
     }
 
     /// No answer counts, so the time since the controller dealt with the endpoint has to do.
-    fn by_time(&self, failure: Option<Failure>, answered: Option<Instant>) -> Verdict {
-        let ask = Some(self.next_question(answered));
+    fn by_time(&self, failure: Option<Failure>, asked: Option<Instant>) -> Verdict {
+        let ask = Some(self.next_question(asked));
         let trouble = failure.and_then(|failure| self.trouble(failure));
         let age = match self.bound.checkpoint {
             None => Some(self.dropped),
@@ -255,7 +254,7 @@ impl Case<'_> {
     }
 
     /// When to ask about a target that isn't on its way out, as far as known.
-    fn next_question(&self, answered: Option<Instant>) -> Instant {
+    fn next_question(&self, asked: Option<Instant>) -> Instant {
         let now = self.context.now;
         let dropped_at = now.checked_sub(self.dropped).unwrap_or(now);
         let is_dealt_with = match self.bound.checkpoint {
@@ -264,22 +263,29 @@ impl Case<'_> {
                 !checkpoint.is_blank && (checkpoint.age < self.dropped || !checkpoint.witnessed)
             }
         };
-        match (answered, is_dealt_with) {
+        match (asked, is_dealt_with) {
             (None, true) => dropped_at + FIRST,
             (None, false) => dropped_at + SELDOM,
-            (Some(answered), dealt_with) => {
+            (Some(asked), dealt_with) => {
                 let changed = self
                     .bound
                     .checkpoint
                     .map(|checkpoint| now.checked_sub(checkpoint.age).unwrap_or(now));
                 match changed {
                     // The controller has been at it since.
-                    Some(changed) if dealt_with && changed > answered => now,
-                    _ if dealt_with => answered + OFTEN,
-                    _ => answered + SELDOM,
+                    Some(changed) if dealt_with && changed > asked => now,
+                    _ if dealt_with => asked + OFTEN,
+                    _ => asked + SELDOM,
                 }
             }
         }
+    }
+
+    /// Whether the controller was seen to be done with the group after an answer.
+    fn is_overtaken(&self, asked: Instant) -> bool {
+        self.bound.checkpoint.is_some_and(|checkpoint| {
+            !checkpoint.is_blank && checkpoint.witnessed && checkpoint.age < self.since(asked)
+        })
     }
 
     /// Whether the endpoint had been dropped for longer than the settle before the hold began (a selector switch,
@@ -324,3 +330,6 @@ fn describe(how: Gone) -> &'static str {
 
 #[cfg(test)]
 mod tests;
+
+#[cfg(test)]
+mod histories;

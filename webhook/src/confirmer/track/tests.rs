@@ -21,7 +21,8 @@ fn mk_track(begin: Instant, answers: &[(u64, Option<Health>)]) -> Track {
     let mut track = Track::default();
     for (at, health) in answers {
         let targets: Vec<_> = health.iter().map(|health| target(8080, *health)).collect();
-        track.answered(&targets, begin + Duration::from_secs(*at));
+        let at = begin + Duration::from_secs(*at);
+        track.answered(&targets, at, at);
     }
     track
 }
@@ -121,6 +122,7 @@ fn any_port_of_the_address_blocks_unless_the_address_is_the_nodes() {
             target(9090, Health::Registered),
         ],
         begin + Duration::from_secs(12),
+        begin + Duration::from_secs(12),
     );
     let standing = |port: Option<u16>| {
         let ports = port.map(|port| [port].into());
@@ -158,7 +160,7 @@ fn every_address_of_the_pod_counts_in_any_spelling() {
         port: 80,
         health: Health::Registered,
     };
-    track.answered(&[v6, mapped], begin);
+    track.answered(&[v6, mapped], begin, begin);
     for (addresses, registered) in [
         (vec!["192.0.2.7", "2001:db8::ab"], true),
         (vec!["192.0.2.9"], true),
@@ -178,20 +180,20 @@ fn group_that_is_gone_lets_go_of_everybody_until_it_is_back() {
     let begin = Instant::now();
     let at = |second| begin + Duration::from_secs(second);
     let mut track = mk_track(begin, &[(12, HEALTHY)]);
-    track.not_found(at(14));
-    track.not_found(at(20));
+    track.not_found(at(14), at(14));
+    track.not_found(at(20), at(20));
     let standing = track.standing([ip("192.0.2.7")], None, at(10));
     assert_eq!(
         standing,
         Standing::Gone {
             how: Gone::Group,
             since: at(14),
-            answered: at(20),
+            asked: at(20),
             was_there: true,
             came_back: true
         }
     );
-    track.answered(&[target(8080, Health::Registered)], at(22));
+    track.answered(&[target(8080, Health::Registered)], at(22), at(22));
     assert!(matches!(
         track.standing([ip("192.0.2.7")], None, at(10)),
         Standing::Registered { .. }
@@ -211,11 +213,11 @@ fn failure_keeps_what_was_known_and_an_answer_ends_it() {
             failure: Some(Failure::Throttled)
         }
     );
-    track.answered(&[target(8080, Health::Registered)], at(12));
+    track.answered(&[target(8080, Health::Registered)], at(12), at(12));
     assert_eq!(
         standing(&track),
         Standing::Registered {
-            answered: at(12),
+            asked: at(12),
             failure: None
         }
     );
@@ -223,7 +225,7 @@ fn failure_keeps_what_was_known_and_an_answer_ends_it() {
     assert_eq!(
         standing(&track),
         Standing::Registered {
-            answered: at(12),
+            asked: at(12),
             failure: Some(Failure::Throttled)
         }
     );
@@ -259,7 +261,8 @@ fn memory_is_bounded() {
             port: 80,
             health: Health::Registered,
         };
-        track.answered(&[target], begin + Duration::from_secs(second));
+        let at = begin + Duration::from_secs(second);
+        track.answered(&[target], at, at);
     }
     assert_eq!(track.answers.len(), ANSWERS);
     assert!(
@@ -267,4 +270,20 @@ fn memory_is_bounded() {
         "{}",
         track.targets.len()
     );
+}
+
+/// An answer that was asked for before the drop shows what was so before it.
+#[test]
+fn question_from_before_the_drop_is_no_evidence_though_its_answer_comes_after() {
+    let begin = Instant::now();
+    let at = |second| begin + Duration::from_secs(second);
+    let mut track = Track::default();
+    track.answered(&[target(8080, Health::Draining)], at(8), at(12));
+    let standing = |track: &Track| track.standing([ip("192.0.2.7")], None, at(10));
+    assert_eq!(standing(&track), Standing::Unasked { failure: None });
+    track.answered(&[target(8080, Health::Draining)], at(13), at(15));
+    let Standing::Gone { since, asked, .. } = standing(&track) else {
+        panic!("{:?}", standing(&track));
+    };
+    assert_eq!((since, asked), (at(15), at(13)));
 }

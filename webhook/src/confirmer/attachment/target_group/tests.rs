@@ -87,19 +87,19 @@ impl Fixture {
         )
     }
 
-    fn gone(&self, how: Gone, since: u64, answered: u64) -> Standing {
+    fn gone(&self, how: Gone, since: u64, asked: u64) -> Standing {
         Standing::Gone {
             how,
             since: self.at(since),
-            answered: self.at(answered),
+            asked: self.at(asked),
             was_there: true,
             came_back: false,
         }
     }
 
-    fn registered(&self, answered: u64, failure: Option<Failure>) -> Standing {
+    fn registered(&self, asked: u64, failure: Option<Failure>) -> Standing {
         Standing::Registered {
-            answered: self.at(answered),
+            asked: self.at(asked),
             failure,
         }
     }
@@ -151,6 +151,25 @@ fn every_way_to_be_gone_settles_from_its_first_answer_and_is_confirmed_by_the_la
     }
 }
 
+/// Nobody asks while a target settles, unless its controller was at the group again.
+#[test]
+fn settling_target_is_asked_about_when_its_controller_has_been_at_the_group_since() {
+    let fixture = mk();
+    let asked = |checkpoint| {
+        fixture
+            .judge_with(12, 12, checkpoint, fixture.gone(Gone::Draining, 2, 4))
+            .1
+    };
+    assert_eq!(asked(None), Some(21));
+    assert_eq!(asked(Some(checkpoint(1, false))), Some(21));
+    assert_eq!(asked(Some(checkpoint(8, false))), Some(12));
+    assert_eq!(
+        asked(Some(checkpoint(8, true))),
+        Some(21),
+        "it isn't done yet"
+    );
+}
+
 /// Another account's group, or another region's, is not found either.
 #[test]
 fn group_that_was_never_seen_settles_and_proves_nothing() {
@@ -158,7 +177,7 @@ fn group_that_was_never_seen_settles_and_proves_nothing() {
     let gone = |was_there| Standing::Gone {
         how: Gone::Group,
         since: fixture.at(2),
-        answered: fixture.at(21),
+        asked: fixture.at(21),
         was_there,
         came_back: false,
     };
@@ -218,10 +237,10 @@ fn target_that_was_never_seen_needs_two_answers_15_s_apart() {
         settle: Some(s(5)),
         ..mk()
     };
-    let never = |answered| Standing::Gone {
+    let never = |asked| Standing::Gone {
         how: Gone::Absent,
         since: fixture.at(2),
-        answered: fixture.at(answered),
+        asked: fixture.at(asked),
         was_there: false,
         came_back: false,
     };
@@ -457,7 +476,7 @@ fn another_replicas_evidence_goes_on_and_needs_a_last_answer_here() {
     let back = Standing::Gone {
         how: Gone::Draining,
         since: fixture.at(28),
-        answered: fixture.at(30),
+        asked: fixture.at(30),
         was_there: true,
         came_back: true,
     };
