@@ -9,6 +9,7 @@ mod pause;
 mod record;
 mod serve;
 mod state;
+mod stream;
 
 use std::io::{self, Write};
 use std::process::ExitCode;

@@ -7,7 +7,8 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
-use http_body_util::Full;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -21,6 +22,7 @@ use tokio::task::LocalSet;
 use crate::args::{OnSigterm, Serve};
 use crate::events;
 use crate::state::State;
+use crate::stream::Ticks;
 
 /// Time to wait after a failed accept: it fails for lack of descriptors, and would again at once.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -91,7 +93,8 @@ impl Service {
     fn spawn(&self, stream: TcpStream) {
         let _ = stream.set_nodelay(true);
         let state = Rc::clone(&self.state);
-        let answer = service_fn(move |request| answer(Rc::clone(&state), request));
+        let accepted = events::unix_ms();
+        let answer = service_fn(move |request| answer(Rc::clone(&state), accepted, request));
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
             .serve_connection(TokioIo::new(stream), answer);
@@ -119,13 +122,22 @@ impl Service {
 
 async fn answer(
     state: Rc<State>,
+    accepted: u64,
     request: Request<Incoming>,
-) -> Result<Response<Full<Bytes>>, Infallible> {
-    let answer = state.answer(request.uri().path(), events::unix_ms());
+) -> Result<Response<UnsyncBoxBody<Bytes, Infallible>>, Infallible> {
+    let path = request.uri().path();
+    let streams = path == "/stream";
+    let answer = state.answer(path, accepted, events::unix_ms());
     if !answer.after.is_zero() {
         tokio::time::sleep(answer.after).await;
     }
-    let mut response = Response::new(Full::new(Bytes::from(answer.body)));
+    let first = Bytes::from(answer.body);
+    let body = if streams {
+        Ticks::after(first).boxed_unsync()
+    } else {
+        Full::new(first).boxed_unsync()
+    };
+    let mut response = Response::new(body);
     *response.status_mut() = answer.status;
     Ok(response)
 }

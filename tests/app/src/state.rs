@@ -1,4 +1,4 @@
-//! What the service knows about itself: requests so far, and whether it still calls itself alive.
+//! What the service knows about itself: requests and connections so far, and whether it still calls itself alive.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -6,7 +6,11 @@ use std::time::Duration;
 use hyper::StatusCode;
 use serde_json::{Value, json};
 
-/// Answers and counts. Probes and questions about the service are no traffic and are not counted.
+/// The path of clients in the cluster: their requests are answered as any other, and counted apart, since no load
+/// balancer sent them.
+const CLUSTER: &str = "/cluster";
+
+/// Answers and counts. Probes, scrapes and questions about the service are no traffic and are not counted.
 #[derive(Debug)]
 pub(crate) struct State {
     pod: String,
@@ -14,6 +18,8 @@ pub(crate) struct State {
     alive: Cell<bool>,
     requests: Cell<u64>,
     last_request_unix_ms: Cell<Option<u64>>,
+    last_connection_unix_ms: Cell<Option<u64>>,
+    last_cluster_connection_unix_ms: Cell<Option<u64>>,
 }
 
 /// An answer, and how long to wait before it is given.
@@ -33,11 +39,13 @@ impl State {
             alive: Cell::new(true),
             requests: Cell::new(0),
             last_request_unix_ms: Cell::new(None),
+            last_connection_unix_ms: Cell::new(None),
+            last_cluster_connection_unix_ms: Cell::new(None),
         }
     }
 
-    /// Answers the request for `path` that arrived at `now` (Unix milliseconds).
-    pub(crate) fn answer(&self, path: &str, now: u64) -> Answer {
+    /// Answers the request for `path` that arrived at `now` on a connection accepted at `accepted` (Unix milliseconds).
+    pub(crate) fn answer(&self, path: &str, accepted: u64, now: u64) -> Answer {
         let (status, body, after) = match path {
             "/ready" => (StatusCode::OK, "ready\n".to_owned(), Duration::ZERO),
             "/live" if self.alive.get() => (StatusCode::OK, "live\n".to_owned(), Duration::ZERO),
@@ -54,14 +62,19 @@ impl State {
                     Duration::ZERO,
                 )
             }
-            "/requests" => (
+            "/requests" | "/metrics" => (
                 StatusCode::OK,
                 format!("{}\n", self.event("requests", now)),
                 Duration::ZERO,
             ),
+            CLUSTER => {
+                later(&self.last_cluster_connection_unix_ms, accepted);
+                (StatusCode::OK, format!("{}\n", self.pod), self.work)
+            }
             _ => {
                 self.requests.set(self.requests.get() + 1);
                 self.last_request_unix_ms.set(Some(now));
+                later(&self.last_connection_unix_ms, accepted);
                 (StatusCode::OK, format!("{}\n", self.pod), self.work)
             }
         };
@@ -80,8 +93,15 @@ impl State {
             "pod": self.pod,
             "requests": self.requests.get(),
             "last_request_unix_ms": self.last_request_unix_ms.get(),
+            "last_connection_unix_ms": self.last_connection_unix_ms.get(),
+            "last_cluster_connection_unix_ms": self.last_cluster_connection_unix_ms.get(),
         })
     }
+}
+
+/// Keeps the later time: an old connection may bring a request after a new one was accepted.
+fn later(cell: &Cell<Option<u64>>, at: u64) {
+    cell.set(cell.get().max(Some(at)));
 }
 
 #[cfg(test)]
@@ -95,14 +115,13 @@ mod tests {
     #[test]
     fn only_traffic_is_counted() {
         let state = mk_state();
-        for path in ["/ready", "/live", "/requests"] {
-            state.answer(path, 1);
+        for path in ["/ready", "/live", "/requests", "/metrics"] {
+            state.answer(path, 1, 1);
         }
-        assert_eq!(
-            state.event("sigterm", 2)["last_request_unix_ms"],
-            Value::Null
-        );
-        let answer = state.answer("/orders", 5);
+        for key in ["last_request_unix_ms", "last_connection_unix_ms"] {
+            assert_eq!(state.event("sigterm", 2)[key], Value::Null);
+        }
+        let answer = state.answer("/orders", 4, 5);
         assert_eq!(
             (answer.body.as_str(), answer.after),
             ("pod-1\n", Duration::from_millis(20))
@@ -114,14 +133,34 @@ mod tests {
     }
 
     #[test]
+    fn request_on_an_old_connection_brings_no_new_connection() {
+        let state = mk_state();
+        state.answer("/", 4, 5);
+        state.answer("/", 2, 6);
+        let event = state.event("sigterm", 9);
+        assert_eq!(event["last_request_unix_ms"], 6);
+        assert_eq!(event["last_connection_unix_ms"], 4);
+    }
+
+    #[test]
+    fn client_in_the_cluster_is_no_load_balancer() {
+        let state = mk_state();
+        assert_eq!(state.answer("/cluster", 3, 5).body, "pod-1\n");
+        let event = state.event("sigterm", 9);
+        assert_eq!(event["requests"], 0);
+        assert_eq!(event["last_connection_unix_ms"], Value::Null);
+        assert_eq!(event["last_cluster_connection_unix_ms"], 3);
+    }
+
+    #[test]
     fn liveness_fails_from_when_it_is_told_to() {
         let state = mk_state();
-        assert_eq!(state.answer("/live", 1).status, StatusCode::OK);
-        state.answer("/fail-live", 2);
+        assert_eq!(state.answer("/live", 1, 1).status, StatusCode::OK);
+        state.answer("/fail-live", 2, 2);
         assert_eq!(
-            state.answer("/live", 3).status,
+            state.answer("/live", 3, 3).status,
             StatusCode::INTERNAL_SERVER_ERROR
         );
-        assert_eq!(state.answer("/ready", 4).status, StatusCode::OK);
+        assert_eq!(state.answer("/ready", 4, 4).status, StatusCode::OK);
     }
 }
