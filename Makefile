@@ -15,7 +15,7 @@ CLUSTER = $(BIN)/cluster
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo cluster cluster-down images test lint bench packages kubernetes aws-python binaries archives tools
+.PHONY: help setup demo lab cluster cluster-down images test lint bench packages kubernetes aws-python binaries archives tools
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -24,6 +24,10 @@ setup: packages kubernetes aws-python ## install Debian packages and moto, and b
 
 demo: setup images binaries ## show what the gate does: load, rollouts, and a table of failed requests
 	$(CLUSTER) run --version $(KUBERNETES) -- $(BIN)/demo
+
+# LAB="--quick", "--only nlb --seeds 3", "--resume"; $(BIN)/lab --help tells all. Rows are in target/lab after each batch.
+lab: setup images binaries ## the whole traffic lab, about an hour: every load balancer and traffic; LAB= takes filters
+	$(CLUSTER) run --version $(KUBERNETES) -- $(BIN)/lab $(LAB)
 
 cluster: setup images binaries ## start a cluster, leave it running, and say how to use kubectl on it
 	$(CLUSTER) up --version $(KUBERNETES)

@@ -1,9 +1,12 @@
-//! A real `HAProxy` as the load balancer's data plane, driven over its runtime API.
+//! A real `HAProxy` as a load balancer's data plane, driven over its runtime API.
 //!
-//! What it models is an ALB: requests are balanced one by one and connections to targets are pooled
-//! and shared (`http-reuse always`), so during the lag a request may come over a new connection or
-//! over a pooled one. Once a slot is in maintenance, neither is chosen for a new request, and requests
-//! that are under way finish. Nothing is hidden: no retries, no redispatch, no health checks.
+//! Each source is a frontend and a backend of its own: its own servers, states, pools and two threads' worth of
+//! workers, and nothing shared with the others but the process. Over [`Layer::Requests`] it models an ALB: requests
+//! are balanced one by one and connections to targets are pooled and shared (`http-reuse always`), so during the lag a
+//! request may come over a new connection or over a pooled one. Once a slot is in maintenance, neither is chosen for a
+//! new request, and requests that are under way finish. Over [`Layer::Connections`] it models an NLB: connections
+//! are balanced one by one, and stay until either end closes them, also those of a slot in maintenance. Nothing is
+//! hidden: no retries, no redispatch, no health checks.
 
 use std::fmt::Write;
 use std::fs::File;
@@ -18,6 +21,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep, timeout};
+
+use super::balancer::Layer;
 
 /// Debian's `HAProxy`; `/usr/sbin` is not on everybody's path.
 const HAPROXY: &str = "/usr/sbin/haproxy";
@@ -71,8 +76,12 @@ pub struct Runtime {
 }
 
 impl Haproxy {
-    /// Starts one that listens on `frontend` and has `slots` empty server slots.
-    pub async fn start(frontend: SocketAddr, slots: usize) -> Result<Self, Error> {
+    /// Starts one with a source on each of `frontends`, of `slots` empty server slots each.
+    pub async fn start(
+        layer: Layer,
+        frontends: &[SocketAddr],
+        slots: usize,
+    ) -> Result<Self, Error> {
         let folder = tempfile::Builder::new()
             .prefix("haproxy-")
             .tempdir()
@@ -82,7 +91,8 @@ impl Haproxy {
             folder.path().join("admin"),
             folder.path().join("log"),
         );
-        std::fs::write(&file, configuration(frontend, slots, &socket)).map_err(Error::Files)?;
+        let configuration = configuration(layer, frontends, slots, &socket);
+        std::fs::write(&file, configuration).map_err(Error::Files)?;
         // Dropping the child ends HAProxy when this process ends well or panics, the parent-death signal when it is killed.
         let child = Command::new("setpriv")
             .args(["--pdeathsig", "KILL", "--", HAPROXY, "-db", "-f"])
@@ -128,19 +138,19 @@ impl Haproxy {
 }
 
 impl Runtime {
-    /// Lets `slot` send to `address` from now on. The slot must be out of use.
-    pub async fn add(&self, slot: usize, address: SocketAddr) -> Result<(), Error> {
+    /// Lets `slot` of `source`, which is counted from 0, send to `address` from now on. The slot must be out of use.
+    pub async fn add(&self, source: usize, slot: usize, address: SocketAddr) -> Result<(), Error> {
         let (ip, port) = (address.ip(), address.port());
-        self.order(&format!("set server pods/slot{slot} addr {ip} port {port}"))
+        let server = format!("set server source{source}/slot{slot}");
+        self.order(&format!("{server} addr {ip} port {port}"))
             .await?;
-        self.order(&format!("set server pods/slot{slot} state ready"))
-            .await
+        self.order(&format!("{server} state ready")).await
     }
 
-    /// Lets `slot` send nothing new from now on.
-    pub async fn remove(&self, slot: usize) -> Result<(), Error> {
-        self.order(&format!("set server pods/slot{slot} state maint"))
-            .await
+    /// Lets `slot` of `source` send nothing new from now on.
+    pub async fn remove(&self, source: usize, slot: usize) -> Result<(), Error> {
+        let command = format!("set server source{source}/slot{slot} state maint");
+        self.order(&command).await
     }
 
     async fn order(&self, command: &str) -> Result<(), Error> {
@@ -178,33 +188,49 @@ fn is_accepted(answer: &str) -> bool {
 }
 
 /// The whole configuration. Connecting may take 3 s rather than an ALB's 10 s: such a request has failed either way.
-fn configuration(frontend: SocketAddr, slots: usize, socket: &Path) -> String {
-    let mut text = String::new();
-    let _ = write!(
-        text,
+fn configuration(layer: Layer, frontends: &[SocketAddr], slots: usize, socket: &Path) -> String {
+    let mut text = format!(
         "global
-  nbthread 1
+  nbthread 2
   maxconn 4000
   stats socket {socket} level admin
 defaults
-  mode http
   retries 0
   no option redispatch
-  option http-keep-alive
-  http-reuse always
   timeout connect 3s
-  timeout client 60s
-  timeout server 10s
-  timeout http-keep-alive 60s
-frontend load-balancer
-  bind {frontend}
-  default_backend pods
-backend pods
-  balance roundrobin
-  server-template slot 1-{slots} 127.0.0.1:9 disabled
 ",
         socket = socket.display()
     );
+    text += match layer {
+        Layer::Requests => {
+            "  mode http
+  option http-keep-alive
+  http-reuse always
+  timeout client 60s
+  timeout server 10s
+  timeout http-keep-alive 60s
+"
+        }
+        // 350 s is an NLB's own idle timeout.
+        Layer::Connections => {
+            "  mode tcp
+  timeout client 350s
+  timeout server 350s
+"
+        }
+    };
+    for (source, frontend) in frontends.iter().enumerate() {
+        let _ = write!(
+            text,
+            "frontend in{source}
+  bind {frontend}
+  default_backend source{source}
+backend source{source}
+  balance roundrobin
+  server-template slot 1-{slots} 127.0.0.1:9 disabled
+"
+        );
+    }
     text
 }
 

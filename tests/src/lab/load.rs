@@ -1,129 +1,114 @@
-//! A steady open-loop load: requests leave when the schedule says, whatever came of earlier ones.
+//! What a kind of traffic consists of, and the clients that send it.
 //!
-//! Each source sends half its requests over a connection of their own and half over a pool of
-//! kept-alive ones. Nothing is retried.
+//! Requests leave when the schedule says, whatever came of earlier ones (an open loop). Nothing is retried.
 
-use std::collections::BTreeMap;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use http::{Request, header};
-use http_body_util::{BodyExt, Empty};
-use hyper::body::Bytes;
-use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
 
+use super::balancer::Layer;
 use super::failure::Failure;
-use super::report::percentile;
+use super::pods::unix_ms;
+use super::pool::Pool;
+use super::scraper::scrape;
+use super::tally::Tally;
+use super::verdict::{Miss, On};
 
-/// Requests of one schedule that may wait for an answer at once. More are not sent, and said.
-const IN_FLIGHT: usize = 500;
+/// Requests of one client that may wait for an answer at once. More are not sent, and said.
+const IN_FLIGHT: usize = 200;
+/// How long to wait for a whole answer.
+pub const PATIENCE: Duration = Duration::from_secs(5);
+/// Pause before an endless answer that ended is asked for anew.
+const STREAM_PAUSE: Duration = Duration::from_secs(1);
 
-/// What to send.
-#[derive(Debug, Clone)]
-pub struct Plan {
-    /// Where the load balancer listens.
-    pub frontend: SocketAddr,
-    /// Addresses to send from, all of this machine.
-    pub sources: Vec<Ipv4Addr>,
-    /// Requests per second from all sources together.
-    pub rate: u32,
-    /// How long to wait for a whole answer.
-    pub patience: Duration,
+/// One client.
+#[derive(Debug)]
+pub struct Client {
+    /// Its connections.
+    pub pool: Pool,
+    /// What it asks through.
+    pub layer: Layer,
+    /// What it asks for.
+    pub path: &'static str,
+    /// Requests per second; a client of endless answers has none, and this many of those at once.
+    pub asks: Asks,
+    /// Whether its connections are the load balancer's sources, for the picture.
+    pub counts_sources: bool,
 }
 
-/// What was sent and what came of it.
-#[derive(Debug, Clone, Default)]
-pub struct Tally {
-    /// Requests that were sent and either answered or failed.
-    pub requests: u64,
-    /// Those that failed, by kind.
-    pub failures: BTreeMap<Failure, u64>,
-    /// Requests that were due but not sent, since too many were waiting.
-    pub unsent: u64,
-    /// Seconds by which each request left late.
-    lateness: Vec<f64>,
+/// How a client asks.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Asks {
+    /// This many requests per second.
+    PerSecond(f64),
+    /// For endless answers, this many at once.
+    Endlessly(usize),
+    /// Pods directly, each once in this time, over a new connection; what comes of it counts for nothing.
+    EachPodEvery(Duration),
 }
 
 /// A load that runs until [`Load::finish`]; dropped, it ends at once.
 #[derive(Debug)]
 pub struct Load {
-    schedules: JoinSet<()>,
+    clients: JoinSet<()>,
     stop: watch::Sender<bool>,
     tally: Arc<Mutex<Tally>>,
 }
 
-#[derive(Debug, Clone)]
-struct Source {
-    client: Client<HttpConnector, Empty<Bytes>>,
-    frontend: SocketAddr,
-    patience: Duration,
-    closes: bool,
-    tally: Arc<Mutex<Tally>>,
-}
-
-impl Tally {
-    /// All failed requests.
-    pub fn failed(&self) -> u64 {
-        self.failures.values().sum()
-    }
-
-    /// Seconds by which 99 of 100 requests left late at most.
-    pub fn lateness_p99(&self) -> f64 {
-        percentile(&self.lateness, 0.99).unwrap_or_default()
-    }
-
-    fn note(&mut self, outcome: Result<(), Failure>) {
-        self.requests += 1;
-        if let Err(failure) = outcome {
-            *self.failures.entry(failure).or_default() += 1;
-        }
-    }
-}
-
 impl Load {
-    /// Begins to send.
-    pub fn start(plan: &Plan) -> Self {
-        let tally = Arc::new(Mutex::new(Tally::default()));
+    /// Begins to send. `pods` is asked for the pods that are there now.
+    pub fn start(
+        clients: Vec<Client>,
+        pods: impl Fn() -> Vec<SocketAddr> + Clone + Send + 'static,
+    ) -> Self {
+        let tally = Arc::default();
         let (stop, _) = watch::channel(false);
-        let mut schedules = JoinSet::new();
-        let count = u32::try_from(plan.sources.len() * 2)
-            .unwrap_or(u32::MAX)
-            .max(1);
-        let period = Duration::from_secs(1) * count / plan.rate.max(1);
-        let begin = Instant::now();
-        let both = plan
-            .sources
-            .iter()
-            .flat_map(|address| [(*address, true), (*address, false)]);
-        for ((address, closes), number) in both.zip(0..) {
-            let source = Source::new(plan, address, closes, Arc::clone(&tally));
-            // Spread over the period, so that the sources don't send in step.
-            let first = begin + period * number / count;
-            schedules.spawn(source.send(first, period, stop.subscribe()));
+        let mut running = JoinSet::new();
+        let count = u32::try_from(clients.len()).unwrap_or(u32::MAX).max(1);
+        for (client, number) in clients.into_iter().zip(0_u32..) {
+            let sender = Sender {
+                client: Arc::new(client),
+                tally: Arc::clone(&tally),
+            };
+            let stop = stop.subscribe();
+            match sender.client.asks {
+                Asks::PerSecond(rate) => {
+                    let period = Duration::from_secs_f64(1.0 / rate);
+                    // Spread over the period, so that clients don't send in step.
+                    let first = Instant::now() + period * number / count;
+                    running.spawn(sender.send(first, period, stop));
+                }
+                Asks::Endlessly(at_once) => {
+                    for _ in 0..at_once {
+                        running.spawn(sender.clone().stream(stop.clone()));
+                    }
+                }
+                Asks::EachPodEvery(period) => {
+                    running.spawn(scrape(period, sender.client.path, pods.clone(), stop));
+                }
+            }
         }
         Self {
-            schedules,
+            clients: running,
             stop,
             tally,
         }
     }
 
-    /// Requests so far and failed ones among them.
+    /// Requests so far and those among them that brought no answer.
     pub fn so_far(&self) -> (u64, u64) {
         let tally = self.tally.lock().unwrap_or_else(PoisonError::into_inner);
-        (tally.requests, tally.failed())
+        (tally.requests, tally.missed())
     }
 
     /// Sends no more, waits for the answers that are awaited and gives the result.
     pub async fn finish(mut self) -> Tally {
         self.stop.send_replace(true);
-        while self.schedules.join_next().await.is_some() {}
+        while self.clients.join_next().await.is_some() {}
         self.tally
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -131,28 +116,13 @@ impl Load {
     }
 }
 
-impl Source {
-    fn new(plan: &Plan, address: Ipv4Addr, closes: bool, tally: Arc<Mutex<Tally>>) -> Self {
-        let mut connector = HttpConnector::new();
-        connector.set_local_address(Some(address.into()));
-        connector.set_nodelay(true);
-        let client = Client::builder(TokioExecutor::new())
-            // A client that tries again by itself would hide what the load balancer did.
-            .retry_canceled_requests(false)
-            // Far below the load balancer's own limit, so that the client is the one who closes.
-            .pool_idle_timeout(Duration::from_secs(10))
-            .pool_timer(TokioTimer::new())
-            .pool_max_idle_per_host(if closes { 0 } else { 16 })
-            .build(connector);
-        Self {
-            client,
-            frontend: plan.frontend,
-            patience: plan.patience,
-            closes,
-            tally,
-        }
-    }
+#[derive(Debug, Clone)]
+struct Sender {
+    client: Arc<Client>,
+    tally: Arc<Mutex<Tally>>,
+}
 
+impl Sender {
     async fn send(self, first: Instant, period: Duration, mut stop: watch::Receiver<bool>) {
         let mut ticks = interval_at(first, period);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
@@ -167,10 +137,7 @@ impl Source {
             if waiting.len() < IN_FLIGHT {
                 waiting.spawn(self.clone().request(due));
             } else {
-                self.tally
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .unsent += 1;
+                self.tally(|tally| tally.unsent += 1);
             }
         }
         while waiting.join_next().await.is_some() {}
@@ -178,33 +145,80 @@ impl Source {
 
     async fn request(self, due: Instant) {
         let late = due.elapsed().as_secs_f64();
-        let outcome = timeout(self.patience, self.exchange())
-            .await
-            .unwrap_or(Err(Failure::Timeout));
-        let mut tally = self.tally.lock().unwrap_or_else(PoisonError::into_inner);
-        tally.lateness.push(late);
-        tally.note(outcome);
+        self.tally(|tally| tally.sent(late));
+        let Client { pool, path, .. } = &*self.client;
+        let mut connection = match timeout(PATIENCE, pool.take()).await {
+            Ok(Ok(connection)) => connection,
+            Ok(Err(failure)) => return self.missed(failure, On::NewConnection),
+            Err(_) => return self.missed(Failure::Timeout, On::NewConnection),
+        };
+        let on = connection.on();
+        let exchange = connection.exchange(path, !pool.pools());
+        match timeout(PATIENCE, exchange).await {
+            Ok(Ok(pod)) => {
+                self.served(&pod, connection.source);
+                pool.give_back(connection);
+            }
+            Ok(Err(failure)) => self.missed(failure, on),
+            Err(_) => self.missed(Failure::Timeout, on),
+        }
     }
 
-    async fn exchange(&self) -> Result<(), Failure> {
-        let mut request = Request::get(format!("http://{}/", self.frontend));
-        if self.closes {
-            request = request.header(header::CONNECTION, "close");
+    async fn stream(self, mut stop: watch::Receiver<bool>) {
+        while !*stop.borrow() {
+            tokio::select! {
+                _ = stop.changed() => return,
+                () = self.follow_stream() => {}
+            }
+            tokio::time::sleep(STREAM_PAUSE).await;
         }
-        let request = request
-            .body(Empty::new())
-            .expect("a request made of an address must be valid");
-        let response = self
-            .client
-            .request(request)
-            .await
-            .map_err(|error| Failure::of_error(&error))?;
-        let status = response.status();
-        response
-            .into_body()
-            .collect()
-            .await
-            .map_err(|error| Failure::of_error(&error))?;
-        Failure::of_status(status).map_or(Ok(()), Err)
+    }
+
+    /// Asks for an endless answer and reads it until it ends, which is always a miss.
+    async fn follow_stream(&self) {
+        use http_body_util::BodyExt as _;
+
+        self.tally(|tally| tally.sent(0.0));
+        let Client { pool, path, .. } = &*self.client;
+        let opened = timeout(PATIENCE, async {
+            let mut connection = pool.take().await?;
+            let mut body = connection.ask(path, true).await?;
+            let first = body.frame().await;
+            let first = first
+                .and_then(Result::ok)
+                .and_then(|frame| frame.into_data().ok());
+            let first = first.ok_or(Failure::Closed)?;
+            let pod = String::from_utf8_lossy(&first).trim().to_owned();
+            Ok((connection, body, pod))
+        });
+        let (connection, mut body, pod) = match opened.await {
+            Ok(Ok(opened)) => opened,
+            Ok(Err(failure)) => return self.missed(failure, On::NewConnection),
+            Err(_) => return self.missed(Failure::Timeout, On::NewConnection),
+        };
+        self.served(&pod, connection.source);
+        // A second of silence is no end of it, half a minute is.
+        while let Ok(Some(Ok(_))) = timeout(PATIENCE * 6, body.frame()).await {}
+        self.missed(Failure::Closed, On::EndlessAnswer { pod });
+    }
+
+    fn served(&self, pod: &str, source: usize) {
+        if self.client.counts_sources {
+            self.tally(|tally| tally.served(pod, source, unix_ms()));
+        }
+    }
+
+    fn missed(&self, failure: Failure, on: On) {
+        let miss = Miss {
+            at: unix_ms(),
+            failure,
+            layer: self.client.layer,
+            on,
+        };
+        self.tally(|tally| tally.misses.push(miss));
+    }
+
+    fn tally(&self, change: impl FnOnce(&mut Tally)) {
+        change(&mut self.tally.lock().unwrap_or_else(PoisonError::into_inner));
     }
 }

@@ -1,6 +1,7 @@
-//! Watches a trial's pods and reads their logs, so that what they said is known before they are gone.
+//! Watches a run's pods and reads their logs, so that what they said is known before they are gone.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::pin::pin;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -15,7 +16,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use super::ledger::{AppEvent, Seen};
+use super::seen::{AppEvent, Seen};
 use super::workload::CONTAINER;
 
 /// Pause before a log that broke off is asked for again.
@@ -35,6 +36,7 @@ pub fn unix_ms() -> u64 {
 pub async fn follow(client: Client, namespace: String, tell: UnboundedSender<Seen>) -> Result<()> {
     let pods = Api::<Pod>::namespaced(client, &namespace);
     let mut events = pin!(watch(pods.clone(), watcher::Config::default()).default_backoff());
+    let mut addressed = BTreeSet::new();
     let mut terminating = BTreeSet::new();
     let mut read = BTreeSet::new();
     let mut logs = JoinSet::new();
@@ -42,6 +44,14 @@ pub async fn follow(client: Client, namespace: String, tell: UnboundedSender<See
         match event {
             Ok(Event::Apply(pod) | Event::InitApply(pod)) => {
                 let name = pod.name_any();
+                if let Some(ip) = address(&pod)
+                    && addressed.insert(name.clone())
+                {
+                    let _ = tell.send(Seen::Address {
+                        pod: name.clone(),
+                        ip,
+                    });
+                }
                 if pod.metadata.deletion_timestamp.is_some() && terminating.insert(name.clone()) {
                     let _ = tell.send(Seen::Terminating {
                         pod: name.clone(),
@@ -55,7 +65,6 @@ pub async fn follow(client: Client, namespace: String, tell: UnboundedSender<See
             Ok(Event::Delete(pod)) => {
                 let _ = tell.send(Seen::Gone {
                     pod: pod.name_any(),
-                    at: unix_ms(),
                 });
             }
             // The watch begins again by itself.
@@ -64,6 +73,10 @@ pub async fn follow(client: Client, namespace: String, tell: UnboundedSender<See
         while logs.try_join_next().is_some() {}
     }
     bail!("failed to go on watching the pods of {namespace}")
+}
+
+fn address(pod: &Pod) -> Option<IpAddr> {
+    pod.status.as_ref()?.pod_ip.as_ref()?.parse().ok()
 }
 
 fn is_app_running(pod: &Pod) -> bool {

@@ -1,237 +1,231 @@
-//! One trial: deploy a variant, load it through the load balancer, restart its rollout, count.
+//! One run: deploy a cell, load it through the load balancer, end pods, count.
 
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use futures::future::try_join_all;
 use kube::Client;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
-use tokio::time::{Instant, sleep};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, timeout};
 
-use super::endpoints::{self, Following};
-use super::haproxy::Haproxy;
-use super::ledger::{Ledger, Seen};
-use super::load::{Load, Plan, Tally};
-use super::report::{Outcome, Row, median};
-use super::rollout::{PATIENCE as ROLLOUT_PATIENCE, Rollout};
+use super::account::Account;
+use super::cell::{Cell, Operation};
+use super::clients::{Doors, clients};
+use super::dataplane::DataPlane;
+use super::draw::{Lags, SOURCES, lags};
+use super::ledger::Ledger;
+use super::load::Load;
+use super::outcome::Observed;
+use super::report::Row;
+use super::seen::Seen;
+use super::site::{PATIENCE as ROLLOUT_PATIENCE, Site};
 use super::story::Story;
-use super::variant::Variant;
-use super::{pods, workload};
+use super::tally::Tally;
+use super::workload::{ENDED, PORT, replicas_before};
+use super::{pods, released, timeline};
 
-/// Time without any change before the first restart: no request may fail in it.
+/// Time without any change before the first pod is ended: no request may fail in it.
 const BASELINE: Duration = Duration::from_secs(5);
 /// Time under load after the last pod is out of the load balancer.
 const AFTERMATH: Duration = Duration::from_secs(3);
-/// Longest time for deleted pods to be gone and out of the load balancer: the default grace plus max-wait, and more.
-const GONE_PATIENCE: Duration = Duration::from_secs(150);
-/// A pod's last words may come after its end; more than this is not waited for.
-const LOG_PATIENCE: Duration = Duration::from_secs(5);
-/// Server slots in the load balancer: the replicas, those that linger, and room.
-const SLOTS: usize = 32;
-/// A load that left later than this was not the one that was planned.
-const LATENESS_LIMIT_SECONDS: f64 = 1.0;
+/// Longest time for deleted pods to be gone and out of the load balancer: the longest hold or lag (300 s), and more.
+const GONE_PATIENCE: Duration = Duration::from_mins(7);
+/// A pod's last words and the Event of its release may come after its end; more than this is not waited for.
+const LAST_WORDS_PATIENCE: Duration = Duration::from_secs(5);
 
-/// What all trials of a run have in common.
-#[derive(Debug, Clone)]
-pub struct Settings {
-    /// The app's image.
-    pub image: String,
-    /// Replicas of the Deployment.
-    pub replicas: usize,
-    /// How often the rollout is restarted.
-    pub restarts: usize,
-    /// How late the load balancer drops a target.
-    pub lag: Duration,
-    /// Requests per second.
-    pub rate: u32,
-    /// Requests to send at least.
-    pub min_requests: u64,
-}
+/// Requests so far, and those among them that brought no answer.
+pub type Progress = watch::Receiver<(u64, u64)>;
 
-/// One variant under load.
+/// What all runs have in common.
 #[derive(Clone)]
 #[expect(missing_debug_implementations, reason = "a Kubernetes client has none")]
+pub struct Settings {
+    /// The cluster.
+    pub client: Client,
+    /// The app's image.
+    pub image: String,
+    /// The AWS account.
+    pub account: Arc<Account>,
+    /// Where pictures go.
+    pub pictures: PathBuf,
+    /// Where what happens is told.
+    pub story: Story,
+}
+
+/// One cell under load.
+#[expect(missing_debug_implementations, reason = "a Kubernetes client has none")]
 pub struct Trial {
-    client: Client,
-    rollout: Rollout,
     settings: Settings,
-    variant: Variant,
-    story: Story,
+    site: Site,
+    cell: Cell,
+    /// Requests per second.
+    rate: f64,
+    lags: Vec<Lags>,
+    groups: Vec<String>,
     ledger: Arc<Mutex<Ledger>>,
-    progress: Arc<Mutex<(u64, u64)>>,
+    progress: watch::Sender<(u64, u64)>,
 }
 
 impl Trial {
-    /// A trial that is still to run.
-    pub fn new(client: Client, settings: Settings, variant: Variant, story: Story) -> Self {
+    /// A run that is still to be made.
+    pub fn new(settings: Settings, cell: Cell, rate: f64) -> Self {
+        let account = &settings.account;
+        let numbers = 0..cell.balancer.groups();
         Self {
-            rollout: Rollout::new(client.clone(), variant, settings.replicas),
-            client,
-            settings,
-            variant,
-            story,
+            site: Site::new(settings.client.clone(), cell),
+            cell,
+            rate,
+            lags: numbers.clone().map(|group| lags(cell, group)).collect(),
+            groups: numbers
+                .map(|group| account.create_group(cell, group))
+                .collect(),
             ledger: Arc::default(),
-            progress: Arc::default(),
+            progress: watch::Sender::default(),
+            settings,
         }
     }
 
-    /// The variant.
-    pub fn variant(&self) -> Variant {
-        self.variant
-    }
-
-    /// Requests so far and failed ones among them.
-    pub fn so_far(&self) -> (u64, u64) {
-        *self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    /// How far it is.
+    pub fn progress(&self) -> Progress {
+        self.progress.subscribe()
     }
 
     /// Runs it. Everything that it started outside the cluster ends with the future.
-    pub async fn run(self) -> Result<Outcome> {
-        self.rollout.deploy(&self.settings.image).await?;
-        self.say(&format!("{} pods are ready", self.settings.replicas));
-        let frontend = free_port()?;
-        let mut haproxy = Haproxy::start(frontend, SLOTS).await?;
+    pub async fn run(&self) -> Result<Row> {
         let (tell, hear) = unbounded_channel();
-        let following = Following {
-            namespace: self.rollout.namespace().to_owned(),
-            service: workload::NAME.to_owned(),
-            lag: self.settings.lag,
-            slots: SLOTS,
-        };
-        let endpoints = endpoints::follow(
-            self.client.clone(),
-            following,
-            haproxy.runtime(),
-            tell.clone(),
-        );
-        let pods = pods::follow(
-            self.client.clone(),
-            self.rollout.namespace().to_owned(),
-            tell,
-        );
+        let mut planes = Vec::new();
+        for (group, (arn, lags)) in self.groups.iter().zip(&self.lags).enumerate() {
+            let changes = self.settings.account.subscribe(arn);
+            let layer = self.cell.balancer.layer();
+            planes.push(DataPlane::start(layer, group, *lags, changes).await?);
+        }
+        let frontends = planes.iter().flat_map(DataPlane::frontends).copied();
+        let frontends: Vec<_> = frontends.collect();
+        let planes = try_join_all(planes.into_iter().map(|plane| plane.run(tell.clone())));
+        let namespace = self.site.namespace().to_owned();
+        let pods = pods::follow(self.settings.client.clone(), namespace, tell.clone());
         tokio::select! {
-            outcome = self.scenario(frontend) => outcome,
-            ended = endpoints => ended.and_then(|()| bail!("the endpoints were not followed to the end")),
+            row = Box::pin(self.scenario(&frontends)) => row,
+            ended = planes => ended.and_then(|_| bail!("the load balancer was not driven to the end")),
             ended = pods => ended.and_then(|()| bail!("the pods were not followed to the end")),
-            ended = haproxy.ended() => bail!("HAProxy ended during the trial: {ended:?}"),
-            () = self.listen(hear) => bail!("nobody watched the trial any more"),
+            () = self.listen(hear) => bail!("nobody watched the run any more"),
         }
     }
 
     /// Asks for the removal of what was deployed, and doesn't wait for it.
     pub async fn clean_up(&self) -> Result<()> {
-        self.rollout.remove().await
+        self.site.remove().await
     }
 
-    async fn scenario(&self, frontend: SocketAddr) -> Result<Outcome> {
-        let replicas = self.settings.replicas;
+    async fn scenario(&self, frontends: &[SocketAddr]) -> Result<Row> {
+        let image = &self.settings.image;
+        let service = self.site.deploy(image, &self.groups).await?;
+        let replicas = replicas_before(self.cell.operation());
+        let sources = self.groups.len() * SOURCES;
         self.wait("the load balancer has all pods", ROLLOUT_PATIENCE, || {
-            self.ledger().in_balancer() == replicas
+            self.ledger().targets(sources) == replicas
         })
         .await?;
-        let load = Load::start(&Plan {
-            frontend,
-            sources: (1..=4).map(|last| Ipv4Addr::new(127, 0, 1, last)).collect(),
-            rate: self.settings.rate,
-            patience: Duration::from_secs(5),
-        });
+        let lags: Vec<_> = self
+            .lags
+            .concat()
+            .iter()
+            .map(|lag| format!("{:.1}", lag.as_secs_f64()))
+            .collect();
+        let (rate, lags) = (self.rate, lags.join(", "));
+        self.say(&format!(
+            "{replicas} pods are ready; lags in seconds: {lags}; {rate:.0} requests/s at most begin"
+        ));
+        let doors = Doors {
+            sources: frontends,
+            lags: &self.lags,
+            service,
+        };
+        let ledger = Arc::clone(&self.ledger);
+        let addresses = move || {
+            let addresses = lock(&ledger).addresses();
+            addresses
+                .into_iter()
+                .map(|ip| SocketAddr::new(ip, PORT))
+                .collect()
+        };
+        let throttled = self.settings.account.disturb(self.cell.balancer);
+        let load = Load::start(clients(self.cell, &doors, self.rate), addresses);
         let reporting = async {
             loop {
-                *self.progress.lock().unwrap_or_else(PoisonError::into_inner) = load.so_far();
-                sleep(Duration::from_millis(200)).await;
+                self.progress.send_replace(load.so_far());
+                sleep(Duration::from_secs(1)).await;
             }
         };
         tokio::select! {
-            outcome = self.restart_under(&load) => outcome?,
+            outcome = self.end_pods_under(&load) => outcome?,
             () = reporting => {}
         }
         let tally = load.finish().await;
-        *self.progress.lock().unwrap_or_else(PoisonError::into_inner) =
-            (tally.requests, tally.failed());
-        Ok(self.outcome(tally))
+        drop(throttled);
+        self.conclude(&tally).await
     }
 
-    async fn restart_under(&self, load: &Load) -> Result<()> {
-        self.say(&format!("{} requests/s begin", self.settings.rate));
+    async fn end_pods_under(&self, load: &Load) -> Result<()> {
         sleep(BASELINE).await;
-        let (requests, failed) = load.so_far();
+        let (requests, missed) = load.so_far();
         ensure!(
-            failed == 0,
-            "{failed} of {requests} requests failed before anything was restarted"
+            missed == 0,
+            "{missed} of {requests} requests failed before any pod was ended"
         );
-        for restart in 1..=self.settings.restarts {
-            self.say(&format!(
-                "rollout restart {restart} of {}",
-                self.settings.restarts
-            ));
-            self.rollout.restart().await?;
-            let gone = restart * self.settings.replicas;
-            self.wait(
-                "the old pods are gone and out of the load balancer",
-                GONE_PATIENCE,
-                || {
-                    let ledger = self.ledger();
-                    ledger.gone() >= gone && ledger.still_in_balancer() == 0
-                },
-            )
+        self.say(match self.cell.operation() {
+            Operation::Rollout => "rollout restart",
+            Operation::ScaleIn => "scale-in",
+            Operation::Eviction => "evictions",
+            Operation::Delete => "deletions",
+        });
+        self.site.end_pods().await?;
+        let what = "the ended pods are gone and out of the load balancer";
+        self.wait(what, GONE_PATIENCE, || self.ledger().done() >= ENDED)
             .await?;
-            let deadline = Instant::now() + LOG_PATIENCE;
-            while !self.ledger().without_sigterm().is_empty() && Instant::now() < deadline {
-                sleep(Duration::from_millis(100)).await;
-            }
-            sleep(AFTERMATH).await;
-            let (requests, failed) = load.so_far();
-            self.say(&format!(
-                "all old pods are gone; {failed} of {requests} requests failed so far"
-            ));
-        }
-        let enough = Duration::from_secs(
-            self.settings.min_requests / u64::from(self.settings.rate.max(1)) + 60,
-        );
-        self.wait("enough requests were sent", enough, || {
-            load.so_far().0 >= self.settings.min_requests
-        })
-        .await
+        sleep(AFTERMATH).await;
+        let (requests, missed) = load.so_far();
+        self.say(&format!(
+            "all ended pods are gone; {missed} of {requests} requests were not answered"
+        ));
+        Ok(())
     }
 
-    fn outcome(&self, tally: Tally) -> Outcome {
-        let ledger = self.ledger();
-        let mut doubts = Vec::new();
-        let expected = self.settings.restarts * self.settings.replicas;
-        if ledger.terminations() != expected {
-            doubts.push(format!(
-                "{} pods were deleted rather than {expected}.",
-                ledger.terminations()
-            ));
-        }
-        let silent = ledger.without_sigterm();
-        if !silent.is_empty() {
-            doubts.push(format!("no SIGTERM was recorded by {}.", silent.join(", ")));
-        }
-        if tally.unsent > 0 {
-            doubts.push(format!("{} requests were due but not sent.", tally.unsent));
-        }
-        if tally.lateness_p99() > LATENESS_LIMIT_SECONDS {
-            doubts.push(format!(
-                "requests left up to {:.2} s late (p99).",
-                tally.lateness_p99()
-            ));
-        }
-        let row = Row {
-            variant: self.variant,
-            requests: tally.requests,
-            failed: tally.failed(),
-            terminations: ledger.terminations(),
-            hold_seconds_p50: median(&ledger.holds()),
-            waste_seconds_p50: median(&ledger.wastes()),
+    async fn conclude(&self, tally: &Tally) -> Result<Row> {
+        let namespace = self.site.namespace();
+        let deadline = Instant::now() + LAST_WORDS_PATIENCE;
+        let released = loop {
+            let released = released::read(&self.settings.client, namespace).await?;
+            let known = !self.cell.variant.is_gated() || released.len() >= ENDED;
+            let complete = known && self.ledger().without_sigterm().is_empty();
+            if complete || Instant::now() > deadline {
+                break released;
+            }
+            sleep(Duration::from_millis(200)).await;
         };
-        Outcome {
-            row,
-            lateness_p99_seconds: tally.lateness_p99(),
-            failures: tally.failures,
-            doubts,
-        }
+        let calls: Vec<_> = self
+            .groups
+            .iter()
+            .map(|arn| self.settings.account.calls(arn))
+            .collect();
+        let ledger = self.ledger();
+        let observed = Observed {
+            cell: self.cell,
+            lags: &self.lags,
+            tally,
+            ledger: &ledger,
+            released: &released,
+            calls: &calls,
+        };
+        let row = observed.row();
+        let picture = self.settings.pictures.join(format!("{}.svg", self.cell));
+        timeline::write(&picture, &observed)
+            .with_context(|| format!("failed to write {}", picture.display()))?;
+        Ok(row)
     }
 
     async fn listen(&self, mut hear: UnboundedReceiver<Seen>) {
@@ -244,30 +238,26 @@ impl Trial {
     }
 
     async fn wait(&self, what: &str, patience: Duration, is_so: impl Fn() -> bool) -> Result<()> {
-        let deadline = Instant::now() + patience;
-        while !is_so() {
-            ensure!(
-                Instant::now() < deadline,
-                "failed to see within {} s that {what}",
-                patience.as_secs()
-            );
-            sleep(Duration::from_millis(100)).await;
-        }
-        Ok(())
+        let poll = async {
+            while !is_so() {
+                sleep(Duration::from_millis(100)).await;
+            }
+        };
+        let seconds = patience.as_secs();
+        timeout(patience, poll)
+            .await
+            .with_context(|| format!("failed to see within {seconds} s that {what}"))
     }
 
     fn ledger(&self) -> MutexGuard<'_, Ledger> {
-        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.ledger)
     }
 
     fn say(&self, line: &str) {
-        self.story.tell(self.variant.name(), line);
+        self.settings.story.tell(&self.cell.to_string(), line);
     }
 }
 
-/// A port that was free a moment ago; `HAProxy` can't say which it chose itself.
-fn free_port() -> Result<SocketAddr> {
-    let listener =
-        TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("failed to find a free port")?;
-    Ok(listener.local_addr()?)
+fn lock(ledger: &Mutex<Ledger>) -> MutexGuard<'_, Ledger> {
+    ledger.lock().unwrap_or_else(PoisonError::into_inner)
 }

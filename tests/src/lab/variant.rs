@@ -1,13 +1,17 @@
-//! What stands between a pod's deletion and its SIGTERM, one after the other.
-
-use std::time::Duration;
+//! What stands between a pod's deletion and its SIGTERM.
 
 use clap::ValueEnum;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use sidecar::contract::annotation;
+
+/// Pod annotation: time without new connections before the release, a duration.
+const QUIET: &str = "prestop-gate.dev/quiet";
 
 /// One way to delay SIGTERM. The names are those of the report.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, ValueEnum, Serialize, Deserialize,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum Variant {
     /// No hook: SIGTERM comes with the deletion.
@@ -16,9 +20,17 @@ pub enum Variant {
     #[value(name = "sleep-5s")]
     #[serde(rename = "sleep-5s")]
     Sleep5s,
-    /// The gate, told to settle for less than the load balancer's lag: shows that the lab can tell.
-    ShortSettle,
-    /// The gate with the settle time of an AWS ALB.
+    /// The built-in sleep of 15 s.
+    #[value(name = "sleep-15s")]
+    #[serde(rename = "sleep-15s")]
+    Sleep15s,
+    /// The built-in sleep of 30 s.
+    #[value(name = "sleep-30s")]
+    #[serde(rename = "sleep-30s")]
+    Sleep30s,
+    /// The control: the gate with neither settle nor quiet time. It must fail, or the lab could not show a failure.
+    NoSettle,
+    /// The gate as it comes.
     Gate,
 }
 
@@ -28,23 +40,36 @@ impl Variant {
         match self {
             Self::None => "none",
             Self::Sleep5s => "sleep-5s",
-            Self::ShortSettle => "short-settle",
+            Self::Sleep15s => "sleep-15s",
+            Self::Sleep30s => "sleep-30s",
+            Self::NoSettle => "no-settle",
             Self::Gate => "gate",
         }
     }
 
-    /// The gate's settle time; nothing where pods are not gated.
-    pub fn settle(self) -> Option<Duration> {
-        match self {
-            Self::None | Self::Sleep5s => None,
-            Self::ShortSettle => Some(Duration::from_secs(5)),
-            Self::Gate => Some(Duration::from_secs(20)),
+    /// Whether pods are gated.
+    pub fn is_gated(self) -> bool {
+        matches!(self, Self::NoSettle | Self::Gate)
+    }
+
+    /// The pods' annotations.
+    pub fn annotations(self) -> Value {
+        if self == Self::NoSettle {
+            json!({annotation::SETTLE: "0s", QUIET: "0s"})
+        } else {
+            json!({})
         }
     }
 
     /// The container's own preStop.
     pub fn lifecycle(self) -> Option<Value> {
-        (self == Self::Sleep5s).then(|| json!({"preStop": {"sleep": {"seconds": 5}}}))
+        let seconds = match self {
+            Self::None | Self::NoSettle | Self::Gate => return None,
+            Self::Sleep5s => 5,
+            Self::Sleep15s => 15,
+            Self::Sleep30s => 30,
+        };
+        Some(json!({"preStop": {"sleep": {"seconds": seconds}}}))
     }
 }
 
@@ -55,10 +80,8 @@ mod tests {
     #[test]
     fn command_line_report_and_namespace_use_the_same_names() {
         for variant in Variant::value_variants() {
-            assert_eq!(
-                variant.to_possible_value().unwrap().get_name(),
-                variant.name()
-            );
+            let name = variant.to_possible_value().unwrap();
+            assert_eq!(name.get_name(), variant.name());
             assert_eq!(serde_json::to_value(variant).unwrap(), variant.name());
         }
     }
