@@ -184,6 +184,10 @@ impl Process {
 }
 
 /// Who asks for target groups; nobody where AWS support isn't built in.
+#[cfg_attr(
+    feature = "aws",
+    expect(clippy::unnecessary_wraps, reason = "without the feature it is none")
+)]
 fn ask_target_groups() -> Option<Arc<dyn AskTargetGroups>> {
     #[cfg(feature = "aws")]
     return Some(Arc::new(crate::aws::AwsTargetGroups::from_environment()));

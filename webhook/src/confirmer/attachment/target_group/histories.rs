@@ -75,7 +75,7 @@ impl Life {
             });
         }
         match self.flap {
-            Some((again, left)) if second >= left => after(left),
+            Some((_, left)) if second >= left => after(left),
             Some((again, _)) if second >= again => Some(Health::Registered),
             _ => after(self.deregistered),
         }
@@ -91,7 +91,7 @@ impl Life {
         let since = steps.into_iter().flatten().filter(|at| *at <= second).max();
         self.checkpoints.then(|| Checkpoint {
             is_blank: false,
-            age: since.map_or(s(second + 100), |since| s(second - since)),
+            age: since.map_or_else(|| s(second + 100), |since| s(second - since)),
             witnessed: true,
         })
     }
@@ -108,11 +108,20 @@ impl Life {
     }
 }
 
+/// A question under way.
+struct Poll {
+    asked: u64,
+    answered: u64,
+    /// `None` where it is throttled.
+    targets: Option<Vec<Target>>,
+}
+
 /// Runs one life; gives when the hold was over, and whether by proof.
 fn run(life: &Life, settle: u64, rng: &mut Rng) -> (u64, bool) {
     let begin = Instant::now() + s(10_000);
     let mut track = Track::default();
-    let (mut under_way, mut back_off): (Option<(u64, u64, Option<Vec<Target>>)>, u64) = (None, 0);
+    let mut under_way: Option<Poll> = None;
+    let mut back_off = 0;
     let ip = "192.0.2.7".parse().expect("the address must be valid");
     let mut bound = Bound {
         binding: "shop/binding".to_owned(),
@@ -127,13 +136,12 @@ fn run(life: &Life, settle: u64, rng: &mut Rng) -> (u64, bool) {
     };
     for second in 0..LONGEST {
         let now = begin + s(second);
-        if let Some((asked, at, answer)) = under_way.take_if(|(_, at, _)| *at <= second) {
-            match answer {
-                Some(targets) => track.answered(&targets, begin + s(asked), now),
-                None => {
-                    track.failed(Failure::Throttled, now);
-                    back_off = at + rng.u64(1..8);
-                }
+        if let Some(poll) = under_way.take_if(|poll| poll.answered <= second) {
+            if let Some(targets) = poll.targets {
+                track.answered(&targets, begin + s(poll.asked), now);
+            } else {
+                track.failed(Failure::Throttled, now);
+                back_off = second + rng.u64(1..8);
             }
         }
         bound.checkpoint = life.checkpoint(second);
@@ -161,8 +169,11 @@ fn run(life: &Life, settle: u64, rng: &mut Rng) -> (u64, bool) {
                     .into_iter()
                     .collect()
             };
-            let answer = (!is_throttled).then(targets);
-            under_way = Some((second, second + rng.u64(0..=life.latency), answer));
+            under_way = Some(Poll {
+                asked: second,
+                answered: second + rng.u64(0..=life.latency),
+                targets: (!is_throttled).then(targets),
+            });
         }
     }
     (LONGEST, false)
