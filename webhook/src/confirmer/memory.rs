@@ -16,6 +16,9 @@ const KEEP: Duration = Duration::from_mins(10);
 #[derive(Debug, Default)]
 pub struct Memory(Mutex<HashMap<String, Remembered>>);
 
+/// Holds that are remembered before those that went on elsewhere are looked for.
+const MANY: usize = 1024;
+
 #[derive(Debug)]
 struct Remembered {
     told: BTreeSet<Trouble>,
@@ -52,14 +55,11 @@ impl Memory {
             .remove(uid);
     }
 
-    /// Forgets holds that went on elsewhere.
-    pub fn prune(&self, now: Instant) {
-        let mut holds = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        holds.retain(|_, remembered| now.saturating_duration_since(remembered.touched) < KEEP);
-    }
-
     fn with<T>(&self, uid: &str, now: Instant, change: impl FnOnce(&mut Remembered) -> T) -> T {
         let mut holds = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if holds.len() >= MANY && !holds.contains_key(uid) {
+            holds.retain(|_, remembered| now.saturating_duration_since(remembered.touched) < KEEP);
+        }
         let remembered = holds.entry(uid.to_owned()).or_insert(Remembered {
             told: BTreeSet::new(),
             last_new: None,
@@ -83,8 +83,17 @@ mod tests {
         assert!(memory.is_news("u1", &b, now) && memory.is_news("u2", &a, now));
         memory.forget("u1");
         assert!(memory.is_news("u1", &a, now));
-        memory.prune(now + KEEP);
-        assert!(memory.is_news("u2", &a, now));
+    }
+
+    #[test]
+    fn holds_that_went_on_elsewhere_are_forgotten() {
+        let (memory, now) = (Memory::default(), Instant::now());
+        for number in 0..MANY {
+            memory.note_new(&format!("u{number}"), now, now);
+        }
+        memory.note_new("another", now, now + KEEP);
+        assert_eq!(memory.last_new("u0"), None);
+        assert!(memory.last_new("another").is_some());
     }
 
     #[test]

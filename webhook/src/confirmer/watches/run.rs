@@ -158,6 +158,12 @@ fn say(source: Source, why: Progress) {
     }
 }
 
+/// Whether there is no such kind. Of a group that it has never heard of the API server says so in plain text, which
+/// is no `Status` with a reason.
+fn is_absent(status: &Status) -> bool {
+    status.code == 404
+}
+
 /// Why a watch can't be had, where another try at once would fail just so.
 async fn unavailable(error: &Error, client: &Client, source: Source) -> Option<Progress> {
     let status: &Status = match error {
@@ -166,7 +172,7 @@ async fn unavailable(error: &Error, client: &Client, source: Source) -> Option<P
         | Error::WatchError(status) => status,
         _ => return None,
     };
-    if status.is_not_found() {
+    if is_absent(status) {
         return Some(Progress::Absent);
     }
     if !status.is_forbidden() {
@@ -187,7 +193,7 @@ async fn unavailable(error: &Error, client: &Client, source: Source) -> Option<P
             Some(Progress::Forbidden)
         }
         Ok(_) => Some(Progress::Absent),
-        Err(kube::Error::Api(status)) if status.is_not_found() => Some(Progress::Absent),
+        Err(kube::Error::Api(status)) if is_absent(&status) => Some(Progress::Absent),
         Err(error) => {
             warn!(%error, "Failed to find out whether there are TargetGroupBindings");
             None

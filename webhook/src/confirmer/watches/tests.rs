@@ -278,7 +278,7 @@ impl Paths {
         let path = request.uri().path().to_owned();
         state.calls.push(path.clone());
         let (status, body) = match state.kinds.get(&path) {
-            None | Some(Kind::Missing) => (404, mk_status(404, "NotFound")),
+            None | Some(Kind::Missing) => (404, mk_status(404, "Failed to parse error data")),
             Some(Kind::Forbidden) => (403, mk_status(403, "Forbidden")),
             Some(Kind::There(_))
                 if request
