@@ -75,7 +75,8 @@ impl Polls {
         }
     }
 
-    /// A pod wants an answer about a group that is no older than `due`, or, with `None`, none for now.
+    /// A pod wants an answer about a group that is no older than `due`, or, with `None`, none for now. A wish that is
+    /// due already keeps its time when it is said again.
     pub fn wish(&mut self, group: &TargetGroup, uid: &str, due: Option<Instant>, now: Instant) {
         match due {
             Some(due) => {
@@ -83,6 +84,11 @@ impl Polls {
                     self.groups.insert(group.clone(), Group::default());
                 }
                 if let Some(group) = self.groups.get_mut(group) {
+                    // Who says "now" again and again must not lose its place to groups that were asked meanwhile.
+                    let before = group.wishes.get(uid).map(|wish| wish.due);
+                    let due = before
+                        .filter(|before| *before <= now)
+                        .map_or(due, |before| before.min(due));
                     group.wishes.insert(uid.to_owned(), Wish { due, said: now });
                 }
             }

@@ -117,6 +117,23 @@ fn longest_waiting_group_comes_first_and_none_starves() {
     assert_eq!(asked[19].0, 19 * 500);
 }
 
+/// A hold says "now" at every look while it waits for its last answer.
+#[test]
+fn wishes_that_are_said_again_and_again_keep_their_place() {
+    let begin = Instant::now();
+    let mut polls = Polls::new(begin);
+    let mut names = std::collections::BTreeSet::new();
+    for second in 0..10 {
+        let now = begin + s(second);
+        for group in 0..20 {
+            polls.wish(&mk_group(format!("g{group:02}")), "u", Some(now), now);
+        }
+        let asked = drive(&mut polls, 1, now, now + s(1));
+        names.extend(asked.into_iter().map(|(_, name)| name));
+    }
+    assert_eq!(names.len(), 20, "{names:?}");
+}
+
 #[test]
 fn throttling_doubles_the_pause_of_that_account_alone_and_an_answer_ends_it() {
     let now = Instant::now();
