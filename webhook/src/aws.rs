@@ -20,6 +20,8 @@ use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use aws_config::{ConfigLoader, Region};
+use aws_credential_types::provider::SharedCredentialsProvider;
 use aws_sdk_elasticloadbalancingv2::types::{
     TargetGroup as Described, TargetHealthDescription, TargetHealthReasonEnum,
 };
@@ -47,6 +49,17 @@ impl AwsTargetGroups {
     /// Settings and credentials come from the environment as with every AWS SDK, when they are first needed.
     pub fn from_environment() -> Self {
         Self::new(Sessions::from_environment())
+    }
+
+    /// Settings as `settings` makes them, fresh for each region, and these credentials: nothing else of the environment
+    /// counts. Groups that are only named aren't found this way.
+    pub fn with_settings(
+        settings: impl Fn() -> ConfigLoader + Send + Sync + 'static,
+        credentials: SharedCredentialsProvider,
+    ) -> Self {
+        let http = session::http_client();
+        let no_region: Option<Region> = None;
+        Self::new(Sessions::new(http, settings, no_region, Some(credentials)))
     }
 
     fn new(sessions: Sessions) -> Self {
