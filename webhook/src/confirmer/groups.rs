@@ -115,6 +115,11 @@ impl Groups {
         }
     }
 
+    /// Whether what is to be known of the group beside its targets has been wanted, but not asked for yet.
+    pub fn wants_details(&self, group: &TargetGroup) -> bool {
+        matches!(self.lock().details.get(group), Some(Known::Wanted))
+    }
+
     /// A pod wants an answer no older than `due`, or none for now.
     pub fn wish(&self, group: &TargetGroup, uid: &str, due: Option<Instant>) {
         if self.0.ask.is_none() {
@@ -174,8 +179,10 @@ impl Groups {
             .inc();
         let waiting: Vec<String> = {
             let mut inner = self.lock();
+            // Before the answer meets their wishes: whom it was for is told of it.
+            let waiting = inner.polls.waiting(&group).cloned().collect();
             inner.note(&group, at, answer, now);
-            inner.polls.waiting(&group).cloned().collect()
+            waiting
         };
         for uid in &waiting {
             world.notify(uid);

@@ -128,6 +128,18 @@ async fn question_is_put_when_it_is_due_and_its_answer_is_known() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn pod_whose_wish_an_answer_meets_is_told_of_it() {
+    let groups = Groups::new(Some(Arc::new(Api::default()) as Arc<dyn AskTargetGroups>));
+    let world = World::new(KEEP);
+    tokio::spawn(groups.clone().run(world.clone(), Metrics::new()));
+    let mut news = world.subscribe("u1");
+    news.mark_unchanged();
+    groups.wish(&arn(), "u1", Some(Instant::now()));
+    sleep(Duration::from_secs(1)).await;
+    assert!(news.has_changed().expect("the world is there"));
+}
+
+#[tokio::test(start_paused = true)]
 async fn name_is_resolved_once_and_then_asked_by_its_arn() {
     let (groups, api, _) = start(Api {
         details: Mutex::new(Some(Ok(mk_details()))),
