@@ -86,7 +86,11 @@ pub fn weigh(
             let family = bound.family.or_else(|| groups.family(group));
             let ports = context.host_network.then_some(&sender.ports);
             let standing = |dropped| groups.standing(group, &sender.addresses, ports, dropped);
-            let (attachment, ask) = of_group(sender, bound, family, standing, &context);
+            let (attachment, mut ask) = of_group(sender, bound, family, standing, &context);
+            // Evidence that another replica saw leaves nothing to ask for long, with a settle that may be too long.
+            if attachment.age().is_some() && groups.wants_details(group) {
+                ask = Some(now);
+            }
             attachments.push(attachment);
             // A group that two bindings name: the earlier wish counts.
             let wish = wishes.entry(group.clone()).or_insert(ask);
