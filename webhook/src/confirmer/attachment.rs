@@ -68,6 +68,8 @@ pub struct Attachment {
     pub group: Option<TargetGroup>,
     /// How far it is.
     pub state: State,
+    /// Whether its age is that of something else, for want of evidence: another replica must not take it for some.
+    pub by_time: bool,
     /// Where it stands, for people.
     pub detail: String,
     /// What traffic does to it once it has settled.
@@ -169,6 +171,7 @@ pub fn of_sender(sender: &SenderSeen, context: &Context<'_>) -> Vec<Attachment> 
 pub fn progress(attachments: &[Attachment]) -> Progress {
     attachments
         .iter()
+        .filter(|a| !a.by_time)
         .filter_map(|a| {
             let age_seconds = a.age()?.as_secs_f64();
             Some((a.key.clone(), Evidence { age_seconds }))

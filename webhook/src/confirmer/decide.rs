@@ -211,6 +211,7 @@ mod tests {
             service: key.to_owned(),
             kind: Kind::Service,
             group: None,
+            by_time: false,
             state,
             detail: match state {
                 State::Registered => "endpoint still ready",

@@ -141,6 +141,7 @@ fn unreadable(text: &str, context: &Context<'_>) -> Attachment {
         service: String::new(),
         kind: Kind::TargetGroup,
         group: None,
+        by_time: false,
         state: State::Unconfirmable {
             left: longest.saturating_sub(context.served),
         },

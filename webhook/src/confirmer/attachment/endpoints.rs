@@ -107,6 +107,7 @@ fn settle_by_time(
         kind,
         group: None,
         state,
+        by_time: false,
         detail: detail.to_owned(),
         quiet: quiet(sender, slices, settle),
         trouble: trouble(sender, slices),

@@ -58,6 +58,7 @@ pub fn of_group(
         kind: Kind::TargetGroup,
         group: Some(bound.group.clone()),
         state: State::Registered,
+        by_time: false,
         detail: String::new(),
         quiet: endpoints::quiet(sender, slices, settle),
         trouble: endpoints::trouble(sender, slices),
@@ -100,6 +101,7 @@ pub fn of_group(
         attachment.quiet.time = Duration::ZERO;
     }
     attachment.state = verdict.state;
+    attachment.by_time = verdict.by_time;
     attachment.detail = verdict.detail;
     attachment.trouble = verdict.trouble.or(attachment.trouble);
     (attachment, verdict.ask)
@@ -118,6 +120,7 @@ struct Case<'a> {
 
 struct Verdict {
     state: State,
+    by_time: bool,
     detail: String,
     trouble: Option<Trouble>,
     ask: Option<Instant>,
@@ -192,6 +195,7 @@ impl Case<'_> {
         let last_at = (!is_seen).then(|| self.context.now + last.saturating_sub(age));
         Verdict {
             state,
+            by_time: false,
             detail: describe(how).to_owned(),
             trouble: None,
             ask: again.into_iter().chain(last_at).min(),
@@ -206,6 +210,7 @@ impl Case<'_> {
         }
         Verdict {
             state: State::Registered,
+            by_time: false,
             detail: format!(
                 "still registered {:.1} s ago",
                 self.since(asked).as_secs_f64()
@@ -247,6 +252,7 @@ impl Case<'_> {
         };
         Verdict {
             state,
+            by_time: true,
             detail: detail.to_owned(),
             trouble,
             ask,

@@ -187,6 +187,7 @@ fn reason_is_the_weakest_of_all() {
         service: service.to_owned(),
         kind,
         group: None,
+        by_time: false,
         state,
         detail: String::new(),
         quiet: Quiet::default(),
@@ -244,4 +245,22 @@ fn progress_has_the_ages_that_there_are() {
         .map(|(key, e)| (key.as_str(), e.age_seconds))
         .collect();
     assert_eq!(ages, [("a", 2.0), ("b", 7.0)]);
+}
+
+/// What is counted from the drop of the endpoint would pass for a target that was seen draining.
+#[test]
+fn progress_leaves_out_what_only_time_tells() {
+    let mk = |by_time| Attachment {
+        key: "TargetGroup a".to_owned(),
+        service: String::new(),
+        kind: Kind::TargetGroup,
+        group: None,
+        by_time,
+        state: settling(7, 13),
+        detail: String::new(),
+        quiet: Quiet::default(),
+        trouble: None,
+    };
+    assert!(progress(&[mk(true)]).is_empty());
+    assert_eq!(progress(&[mk(false)]).len(), 1);
 }
