@@ -97,11 +97,9 @@ async fn drain_delay_of_a_pod_that_is_not_injected_ends_when_its_group_has_let_g
     let (deregistered, ((status, text), answered)) = tokio::join!(deregister, answer);
     assert_eq!(status, StatusCode::OK, "{text}");
     let told: Value = serde_json::from_str(&text).unwrap();
-    assert_eq!(
-        (&told["verdict"], &told["reason"]),
-        (&json!("go"), &json!("confirmed")),
-        "{told}"
-    );
+    assert_eq!(told["verdict"], "go", "{told}");
+    let reason = told["reason"].as_str().unwrap();
+    assert!(["confirmed", "settled"].contains(&reason), "{told}");
     // The pod has no say in its settle: an ALB's 20 s.
     let waited = answered - deregistered;
     assert!((19_900..45_000).contains(&waited), "{waited} ms: {told}");

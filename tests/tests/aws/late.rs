@@ -8,7 +8,7 @@ use tests::gate::{GatedPod, unix_ms, wait_event};
 use tokio::time::sleep;
 
 use super::s;
-use super::scene::{Scene, address, mk_settle, released, seconds_between};
+use super::scene::{Scene, address, assert_settled, mk_settle, released, seconds_between};
 
 /// Does what a controller would, and returns when.
 fn deregister(scene: &Scene, arn: &str, pod: &GatedPod<'_>) -> u64 {
@@ -37,7 +37,7 @@ async fn controller_that_is_down_for_30_s_is_waited_for() {
     let settled = seconds_between(deregistered, sigterm);
     assert!((9.9..35.0).contains(&settled), "{settled} s");
     let (released, _) = released(&pod).await;
-    assert!(released.contains(": confirmed ("), "{released}");
+    assert_settled(&released);
 }
 
 #[tokio::test]
@@ -113,13 +113,13 @@ async fn pod_in_two_groups_is_held_until_both_have_let_go() {
     let settled = seconds_between(last, pod.sigterm().await.unwrap());
     assert!((9.9..30.0).contains(&settled), "{settled} s");
     let (released, seconds) = released(&pod).await;
-    assert!(released.contains(": confirmed ("), "{released}");
+    assert_settled(&released);
     assert!(seconds > 26.0, "{released}");
 }
 
 /// S59, S74: an NLB sends for longer than its API admits; held on a plain deletion, here for as long as asked for.
 #[tokio::test]
-async fn nlb_of_eks_auto_mode_is_confirmed() {
+async fn nlb_of_eks_auto_mode_is_waited_for() {
     let scene = Scene::begin("auto").await;
     let kind = Group::EksAutoMode;
     let arn = scene.bind(kind, scene.nlb("web"), |_| {}).await;
@@ -134,7 +134,7 @@ async fn nlb_of_eks_auto_mode_is_confirmed() {
     let settled = seconds_between(deregistered, pod.sigterm().await.unwrap());
     assert!((14.9..35.0).contains(&settled), "{settled} s");
     let (released, _) = released(&pod).await;
-    assert!(released.contains(": confirmed ("), "{released}");
+    assert_settled(&released);
     assert!(released.contains(&arn), "{released}");
 }
 
@@ -157,5 +157,5 @@ async fn target_that_comes_back_during_the_hold_starts_it_anew() {
     let settled = seconds_between(again, pod.sigterm().await.unwrap());
     assert!((11.9..32.0).contains(&settled), "{settled} s");
     let (released, _) = released(&pod).await;
-    assert!(released.contains(": confirmed ("), "{released}");
+    assert_settled(&released);
 }
