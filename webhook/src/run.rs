@@ -165,7 +165,10 @@ impl Process {
         let (events, write_events) = Events::new(self.client.clone(), args.pod_name.clone());
         let write_events = tokio::spawn(write_events);
         let groups = Groups::new(ask_target_groups());
-        let polling = groups.clone().run(world.clone(), self.metrics.clone());
+        let polling =
+            groups
+                .clone()
+                .run(world.clone(), self.metrics.clone(), self.shutdown.clone());
         self.tasks.spawn(polling);
         let holds = Holds {
             client: self.client.clone(),

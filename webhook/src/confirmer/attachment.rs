@@ -21,6 +21,9 @@ use super::settles::Settles;
 use super::target_group::TargetGroup;
 use super::trouble::Trouble;
 
+/// What a target group's key begins with.
+pub const GROUP_KEY: &str = "TargetGroup ";
+
 /// Ages of evidence that another replica counted, as the waiter echoed them.
 #[derive(Debug, Clone, Copy)]
 pub struct Echo<'a> {
@@ -31,7 +34,8 @@ pub struct Echo<'a> {
 }
 
 impl Echo<'_> {
-    fn age(&self, key: &str) -> Option<Duration> {
+    /// The age that another replica counted, as of now.
+    pub fn age(&self, key: &str) -> Option<Duration> {
         let at_start = self.progress.get(key)?;
         let age = Duration::try_from_secs_f64(at_start.age_seconds).ok()?;
         Some(age.saturating_add(self.turn))
@@ -56,7 +60,7 @@ pub struct Context<'a> {
 }
 
 /// A registration and its state at one moment.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Attachment {
     /// Its key in [`Progress`] and its name for people.
     pub key: String,
@@ -116,12 +120,14 @@ pub enum State {
 }
 
 /// How new connections and bytes lengthen a hold.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Quiet {
     /// Q, or zero where traffic doesn't count: nobody else could take it, or nothing can be confirmed anyway.
     pub time: Duration,
     /// The ports where it counts.
     pub ports: BTreeSet<u16>,
+    /// Health checks that load balancers make there in a minute.
+    pub checks_per_minute: f64,
     /// Until when bytes on older connections count: only where the load balancer chooses for each request.
     pub bytes_left: Duration,
 }

@@ -11,6 +11,9 @@ const START_SKEW: Duration = Duration::from_secs(10);
 /// The least time that an app is left between SIGTERM and the end of its grace.
 const LEAST_RESERVE: Duration = Duration::from_secs(2);
 
+/// Longest wait that a waiter may ask for: beyond any, and below any overflow.
+const LONGEST: Duration = Duration::from_hours(24 * 7);
+
 /// A pod's waits, as durations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Waits {
@@ -35,8 +38,10 @@ impl Waits {
     /// A sentence that names the field, where a number is no duration.
     pub fn from_params(params: &HoldParams) -> Result<Self, String> {
         let seconds = |field: &str, value: f64| {
-            Duration::try_from_secs_f64(value).map_err(|_| {
-                format!("{field} is {value}; allowed is a number of seconds of 0 or more")
+            let wait = Duration::try_from_secs_f64(value).ok();
+            wait.filter(|wait| *wait <= LONGEST).ok_or_else(|| {
+                let longest = LONGEST.as_secs();
+                format!("{field} is {value}; allowed is a number of seconds from 0 to {longest}")
             })
         };
         Ok(Self {
@@ -279,7 +284,7 @@ mod tests {
         let error = Waits::from_params(&params).expect_err("a negative wait must be refused");
         assert_eq!(
             error,
-            "maxWaitSeconds is -1; allowed is a number of seconds of 0 or more"
+            "maxWaitSeconds is -1; allowed is a number of seconds from 0 to 604800"
         );
         assert!(
             Waits::from_params(&HoldParams {

@@ -155,12 +155,8 @@ impl Noise {
         if heard.is_empty() {
             return None;
         }
-        let new = |a: &&Attachment| inbound.new_left(&a.quiet.ports, a.quiet.time);
-        let bytes = |a: &&Attachment| {
-            inbound
-                .bytes_left(&a.quiet.ports, a.quiet.time)
-                .min(a.quiet.bytes_left)
-        };
+        let new = |a: &&Attachment| inbound.new_left(&a.quiet);
+        let bytes = |a: &&Attachment| inbound.bytes_left(&a.quiet).min(a.quiet.bytes_left);
         let new_left = heard.iter().map(new).max().unwrap_or_default();
         let bytes_left = heard.iter().map(bytes).max().unwrap_or_default();
         let left = new_left.max(bytes_left);
@@ -221,6 +217,7 @@ mod tests {
             quiet: Quiet {
                 time: s(10),
                 ports: [8080].into(),
+                checks_per_minute: 0.0,
                 bytes_left: s(0),
             },
             trouble: None,
@@ -257,11 +254,13 @@ mod tests {
         }
     }
 
+    static NO_PROBES: std::collections::BTreeMap<u16, f64> = std::collections::BTreeMap::new();
+
     const fn inbound(traffic: &Traffic, age: Duration) -> Inbound<'_> {
         Inbound {
             traffic,
             age,
-            probes_per_minute: 0.0,
+            probes_per_minute: &NO_PROBES,
         }
     }
 

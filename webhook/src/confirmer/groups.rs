@@ -9,6 +9,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use super::polls::{Next, Polls};
@@ -40,6 +41,8 @@ struct Inner {
     polls: Polls,
     tracks: HashMap<TargetGroup, Track>,
     details: HashMap<TargetGroup, Known>,
+    /// How the latest question about a group failed.
+    failing: HashMap<TargetGroup, &'static str>,
 }
 
 /// What is known of a group beside its targets.
@@ -85,6 +88,7 @@ impl Groups {
                 polls: Polls::new(Instant::now()),
                 tracks: HashMap::new(),
                 details: HashMap::new(),
+                failing: HashMap::new(),
             }),
             wished: Notify::new(),
             ask,
@@ -125,14 +129,14 @@ impl Groups {
         if self.0.ask.is_none() {
             return;
         }
-        self.lock().polls.wish(group, uid, due, Instant::now());
-        if due.is_some() {
+        if self.lock().polls.wish(group, uid, due, Instant::now()) {
             self.0.wished.notify_one();
         }
     }
 
-    /// Asks until dropped, and tells the holds in `world`.
-    pub async fn run(self, world: World, metrics: Metrics) {
+    /// Asks until `closing`, and tells the holds in `world`. A replica that is going isn't among those that share the
+    /// budget any more.
+    pub async fn run(self, world: World, metrics: Metrics, closing: CancellationToken) {
         let Some(ask) = self.0.ask.clone() else {
             return std::future::pending().await;
         };
@@ -159,6 +163,7 @@ impl Groups {
                 }
             };
             tokio::select! {
+                () = closing.cancelled() => return std::future::pending().await,
                 () = due => {}
                 () = self.0.wished.notified() => {}
                 Some(asked) = questions.join_next() => match asked {
@@ -215,7 +220,14 @@ impl Inner {
 
     fn note(&mut self, group: &TargetGroup, asked: Instant, answer: Answer, now: Instant) {
         if let Some(failure) = answer.failure() {
-            debug!(%group, %failure, "Target group not told");
+            // Once for each kind of failure in a row; a permission that is missing goes on being missing.
+            if self.failing.insert(group.clone(), answer.words().1) == Some(answer.words().1) {
+                debug!(%group, %failure, "Target group not told");
+            } else {
+                warn!(%group, %failure, "Target group not told");
+            }
+        } else {
+            self.failing.remove(group);
         }
         match answer {
             Answer::Details(Ok(details)) => {
@@ -225,12 +237,20 @@ impl Inner {
             }
             Answer::Details(Err(failure)) => {
                 let is_name = matches!(group.id, GroupId::Name(_));
-                self.details.insert(group.clone(), Known::Failed(now));
-                if is_name || failure == Failure::Throttled {
+                let will_pass = matches!(failure, Failure::Throttled | Failure::Unavailable(_));
+                if !will_pass {
+                    self.details.insert(group.clone(), Known::Failed(now));
+                }
+                if is_name || will_pass {
                     self.note_failure(group, failure, asked, now);
                 } else {
                     self.polls.described(group);
                 }
+            }
+            // Another group may bear the name by now.
+            Answer::Targets(Err(Failure::NotFound)) if matches!(group.id, GroupId::Name(_)) => {
+                self.details.insert(group.clone(), Known::Wanted);
+                self.polls.described(group);
             }
             Answer::Targets(Ok(targets)) => {
                 self.track(group).answered(&targets, asked, now);
@@ -243,6 +263,10 @@ impl Inner {
             let is_fresh = |at: Instant| now.saturating_duration_since(at) < KEEP;
             polls.knows(group) || track.last_answer().is_some_and(is_fresh)
         });
+        let tracks = &self.tracks;
+        let is_used = |group: &TargetGroup| polls.knows(group) || tracks.contains_key(group);
+        self.details.retain(|group, _| is_used(group));
+        self.failing.retain(|group, _| is_used(group));
     }
 
     fn note_failure(
@@ -252,12 +276,19 @@ impl Inner {
         asked: Instant,
         now: Instant,
     ) {
-        if failure == Failure::NotFound {
-            self.track(group).not_found(asked, now);
-            self.polls.answered(group, asked);
-        } else {
-            self.track(group).failed(failure, now);
-            self.polls.failed(group, fastrand::f64(), now);
+        match failure {
+            Failure::NotFound => {
+                self.track(group).not_found(asked, now);
+                self.polls.answered(group, asked);
+            }
+            Failure::Throttled => {
+                self.track(group).failed(failure, now);
+                self.polls.throttled(group, fastrand::f64(), now);
+            }
+            Failure::Denied(_) | Failure::Credentials(_) | Failure::Unavailable(_) => {
+                self.track(group).failed(failure, now);
+                self.polls.failed(group, fastrand::f64(), now);
+            }
         }
     }
 

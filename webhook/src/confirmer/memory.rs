@@ -21,7 +21,7 @@ const MANY: usize = 1024;
 
 #[derive(Debug)]
 struct Remembered {
-    told: BTreeSet<Trouble>,
+    told: BTreeSet<(&'static str, String)>,
     last_new: Option<Instant>,
     touched: Instant,
 }
@@ -30,7 +30,7 @@ impl Memory {
     /// Whether this is the first time that the pod's owner is to be told.
     pub fn is_news(&self, uid: &str, trouble: &Trouble, now: Instant) -> bool {
         self.with(uid, now, |remembered| {
-            remembered.told.insert(trouble.clone())
+            remembered.told.insert((trouble.word(), trouble.subject()))
         })
     }
 
@@ -77,9 +77,18 @@ mod tests {
     #[test]
     fn trouble_is_news_once_per_hold() {
         let (memory, now) = (Memory::default(), Instant::now());
-        let [a, b] = ["a", "b"].map(|text| Trouble::BindingsForbidden(text.to_owned()));
+        let [a, b] = ["a", "b"].map(|binding| Trouble::NodeTargets {
+            binding: binding.to_owned(),
+        });
         assert!(memory.is_news("u1", &a, now));
         assert!(!memory.is_news("u1", &a, now));
+        let [first, second] =
+            ["at 10:00", "at 10:01"].map(|text| Trouble::BindingsForbidden(text.to_owned()));
+        assert!(memory.is_news("u1", &first, now));
+        assert!(
+            !memory.is_news("u1", &second, now),
+            "the same in other words"
+        );
         assert!(memory.is_news("u1", &b, now) && memory.is_news("u2", &a, now));
         memory.forget("u1");
         assert!(memory.is_news("u1", &a, now));

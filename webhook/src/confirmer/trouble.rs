@@ -51,6 +51,18 @@ impl Trouble {
         }
     }
 
+    /// Whom it is about: what AWS says of it may differ each time.
+    pub fn subject(&self) -> String {
+        match self {
+            Self::PublishNotReady(service) | Self::NoOtherEndpoint { service, .. } => {
+                service.to_string()
+            }
+            Self::Denied { group, .. } | Self::Credentials { group, .. } => group.to_string(),
+            Self::NodeTargets { binding } => binding.clone(),
+            Self::BindingsForbidden(_) => String::new(),
+        }
+    }
+
     /// What it is and what to change.
     pub fn text(&self) -> String {
         match self {

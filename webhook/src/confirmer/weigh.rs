@@ -6,7 +6,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use sidecar::contract::HoldRequest;
 use tokio::time::Instant;
 
-use super::attachment::{Attachment, Context, Echo, Kind, Quiet, State, of_group, of_sender};
+use super::attachment::{
+    Attachment, Context, Echo, GROUP_KEY, Kind, Quiet, State, of_group, of_sender,
+};
 use super::budget::{Deletion, Waits, budget};
 use super::decide::{Decision, Facts, decide};
 use super::groups::Groups;
@@ -16,9 +18,8 @@ use super::target_group::TargetGroup;
 use super::trouble::Trouble;
 use super::watches::Observation;
 
-/// Health checks that a target group's load balancer makes in a minute: of three nodes, one in each zone, each 10 s.
-/// Its true count isn't told by any API; what there is more of counts as traffic, which can only lengthen a hold.
-const CHECKS_PER_MINUTE: f64 = 18.0;
+/// Attachments that are believed to be known to another replica alone.
+const ELSEWHERE: usize = 16;
 
 /// A hold at one moment.
 #[derive(Debug, Clone, Copy)]
@@ -99,6 +100,8 @@ pub fn weigh(
         let nodes = sender.node_bindings.iter().cloned();
         troubles.extend(nodes.map(|binding| Trouble::NodeTargets { binding }));
     }
+    let unknown: Vec<_> = elsewhere(&context, &attachments).collect();
+    attachments.extend(unknown);
     if let (Some(text), false) = (&seen.bindings_forbidden, attachments.is_empty()) {
         attachments.push(unreadable(text, &context));
     }
@@ -108,14 +111,11 @@ pub fn weigh(
     let inbound = request.traffic.as_ref().map(|traffic| Inbound {
         traffic,
         age: turn,
-        probes_per_minute: probes_per_minute(request, &attachments),
+        probes_per_minute: &request.params.probes_per_minute,
     });
     let heard = attachments.iter().filter(|a| !a.quiet.time.is_zero());
-    let last_new = inbound.and_then(|inbound| {
-        heard
-            .filter_map(|a| inbound.last_new(&a.quiet.ports, a.quiet.time))
-            .min()
-    });
+    let last_new =
+        inbound.and_then(|inbound| heard.filter_map(|a| inbound.last_new(&a.quiet)).min());
     let decision = decide(&Facts {
         attachments: seen.synced_at.map(|_| attachments.clone()),
         synced_for: seen.synced_at.map_or(Duration::ZERO, |at| at.elapsed()),
@@ -131,6 +131,45 @@ pub fn weigh(
         wishes,
         last_new,
     }
+}
+
+/// What another replica counted and this one knows nothing of: a Service, or a binding, that was gone before it began to
+/// watch. It settles by the age that was counted.
+fn elsewhere<'a>(
+    context: &'a Context<'_>,
+    known: &'a [Attachment],
+) -> impl Iterator<Item = Attachment> + 'a {
+    let keys = context.echo.progress.keys();
+    let unknown = keys.filter(|key| known.iter().all(|a| a.key != **key));
+    // The waiter's word is believed as far as its own pod goes.
+    unknown.take(ELSEWHERE).filter_map(|key| {
+        let age = context.echo.age(key)?;
+        let is_group = key.starts_with(GROUP_KEY);
+        let settle = if is_group {
+            context.settles.nlb
+        } else {
+            context.settles.service
+        };
+        let state = match settle.settle.saturating_sub(age) {
+            Duration::ZERO => State::Settled { age, proven: false },
+            left => State::Settling { age, left },
+        };
+        Some(Attachment {
+            key: key.clone(),
+            service: String::new(),
+            kind: if is_group {
+                Kind::TargetGroup
+            } else {
+                Kind::Service
+            },
+            group: None,
+            by_time: false,
+            state,
+            detail: "seen gone by another replica".to_owned(),
+            quiet: Quiet::default(),
+            trouble: None,
+        })
+    })
 }
 
 /// What stands for the target groups that we may not know of.
@@ -149,23 +188,6 @@ fn unreadable(text: &str, context: &Context<'_>) -> Attachment {
         quiet: Quiet::default(),
         trouble: Some(Trouble::BindingsForbidden(text.to_owned())),
     }
-}
-
-fn probes_per_minute(request: &HoldRequest, attachments: &[Attachment]) -> f64 {
-    let is_heard = |port: &u16| attachments.iter().any(|a| a.quiet.ports.contains(port));
-    let probes = &request.params.probes_per_minute;
-    let kubelet: f64 = probes
-        .iter()
-        .filter(|(port, _)| is_heard(port))
-        .map(|(_, count)| count.max(0.0))
-        .sum();
-    let groups = attachments
-        .iter()
-        .filter(|a| a.kind == Kind::TargetGroup)
-        .count();
-    #[expect(clippy::cast_precision_loss, reason = "a pod is in a few groups")]
-    let checks = CHECKS_PER_MINUTE * groups as f64;
-    kubelet + checks
 }
 
 fn wall() -> Duration {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::endpoints::{self, Slices, slices, unconfirmable};
-use super::{Attachment, Context, Kind, State};
+use super::{Attachment, Context, GROUP_KEY, Kind, State};
 use crate::confirmer::sender::{Bound, Checkpoint, SenderSeen};
 use crate::confirmer::target_group::{Failure, Family};
 use crate::confirmer::track::{Gone, Standing};
@@ -27,6 +27,9 @@ const RACE: Duration = Duration::from_secs(15);
 /// How long a controller that writes checkpoints may take to begin, where nothing else is known: its queue, or the
 /// change of its leader, took 15 s to 2 min.
 const CONTROLLER: Duration = Duration::from_secs(30);
+
+/// How long an answer is waited for after the controller was done, before time alone has to do.
+const OVERDUE: Duration = Duration::from_secs(10);
 
 /// Between two questions about a target that should be on its way out.
 const OFTEN: Duration = Duration::from_secs(2);
@@ -52,7 +55,7 @@ pub fn of_group(
 ) -> (Attachment, Option<Instant>) {
     let slices = slices(sender, context);
     let settle = context.settles.of_family(family);
-    let key = format!("TargetGroup {}", bound.group);
+    let key = format!("{GROUP_KEY}{}", bound.group);
     let mut attachment = Attachment {
         service: endpoints::key(sender),
         kind: Kind::TargetGroup,
@@ -204,8 +207,14 @@ impl Case<'_> {
 
     /// An answer since the drop shows it registered.
     fn registered(&self, asked: Instant, failure: Option<Failure>) -> Verdict {
-        // The controller was done with it after that answer, and nobody can be asked since.
-        if failure.is_some() && self.is_overtaken(asked) {
+        // The controller was done with it after that answer, and nobody has been asked since: nobody can, or the
+        // budget doesn't reach the group.
+        let is_late = self
+            .bound
+            .checkpoint
+            .is_some_and(|checkpoint| failure.is_some() || checkpoint.age > OVERDUE);
+        let is_silent = failure.is_some() && self.bound.checkpoint.is_none();
+        if self.is_overtaken(asked) && is_late || is_silent && self.since(asked) > CONTROLLER {
             return self.by_time(failure, Some(asked));
         }
         Verdict {
@@ -225,7 +234,11 @@ impl Case<'_> {
         let ask = Some(self.next_question(asked));
         let trouble = failure.and_then(|failure| self.trouble(failure));
         let age = match self.bound.checkpoint {
-            None => Some(self.dropped),
+            // After an answer that it is still registered the controller is given time from then.
+            None => match asked {
+                None => Some(self.dropped),
+                Some(asked) => self.since(asked).checked_sub(CONTROLLER),
+            },
             Some(checkpoint) if checkpoint.is_blank => None,
             Some(checkpoint) if checkpoint.age < self.dropped => Some(checkpoint.age),
             Some(_) => self.dropped.checked_sub(CONTROLLER),

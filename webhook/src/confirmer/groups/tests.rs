@@ -88,7 +88,11 @@ fn start(api: Api) -> (Groups, Arc<Api>, Metrics) {
     let api = Arc::new(api);
     let groups = Groups::new(Some(Arc::clone(&api) as Arc<dyn AskTargetGroups>));
     let metrics = Metrics::new();
-    tokio::spawn(groups.clone().run(World::new(KEEP), metrics.clone()));
+    tokio::spawn(
+        groups
+            .clone()
+            .run(World::new(KEEP), metrics.clone(), CancellationToken::new()),
+    );
     (groups, api, metrics)
 }
 
@@ -131,7 +135,11 @@ async fn question_is_put_when_it_is_due_and_its_answer_is_known() {
 async fn pod_whose_wish_an_answer_meets_is_told_of_it() {
     let groups = Groups::new(Some(Arc::new(Api::default()) as Arc<dyn AskTargetGroups>));
     let world = World::new(KEEP);
-    tokio::spawn(groups.clone().run(world.clone(), Metrics::new()));
+    tokio::spawn(
+        groups
+            .clone()
+            .run(world.clone(), Metrics::new(), CancellationToken::new()),
+    );
     let mut news = world.subscribe("u1");
     news.mark_unchanged();
     groups.wish(&arn(), "u1", Some(Instant::now()));

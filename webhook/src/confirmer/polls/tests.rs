@@ -150,11 +150,11 @@ fn throttling_doubles_the_pause_of_that_account_alone_and_an_answer_ends_it() {
     polls.wish(&foreign, "u", Some(now), now);
     let mut pauses = Vec::new();
     for _ in 0..8 {
-        polls.failed(&own, 1.0, now);
+        polls.throttled(&own, 1.0, now);
         polls.groups.get_mut(&own).expect("waited on").asked = None;
         pauses.push(
             polls
-                .due(&own, &polls.groups[&own])
+                .allowed(&own, &polls.groups[&own])
                 .expect("due")
                 .duration_since(now)
                 .as_secs(),
@@ -167,7 +167,7 @@ fn throttling_doubles_the_pause_of_that_account_alone_and_an_answer_ends_it() {
         "another account is asked"
     );
     polls.answered(&own, now.checked_sub(s(1)).expect("late enough"));
-    assert_eq!(polls.due(&own, &polls.groups[&own]), Some(now));
+    assert_eq!(polls.allowed(&own, &polls.groups[&own]), Some(now));
 }
 
 #[test]
@@ -195,4 +195,31 @@ fn wish_that_nobody_repeats_is_forgotten() {
     assert!(matches!(polls.next(1, 0.5, now + s(59)), Next::At(_)));
     assert_eq!(polls.next(1, 0.5, now + s(60)), Next::Idle);
     assert!(!polls.knows(&mk_group("a")));
+}
+
+/// A binding that anybody may write can name a group that always fails.
+#[test]
+fn group_that_always_fails_keeps_no_other_waiting() {
+    let begin = Instant::now();
+    let mut polls = Polls::new(begin);
+    let (bad, good) = (mk_group("a-bad-one"), mk_group("good"));
+    let mut answered = 0;
+    let mut now = begin;
+    while now < begin + s(60) {
+        polls.wish(&bad, "u1", Some(begin), now);
+        polls.wish(&good, "u2", Some(now), now);
+        match polls.next(1, 0.5, now) {
+            Next::Ask(group) if group == bad => polls.failed(&group, 0.5, now),
+            Next::Ask(group) => {
+                polls.answered(&group, now);
+                answered += 1;
+            }
+            Next::At(at) => now = at.max(now + Duration::from_millis(1)),
+            Next::Idle => break,
+        }
+    }
+    assert!(
+        answered >= 25,
+        "{answered} of the good one's answers in 60 s"
+    );
 }

@@ -13,7 +13,7 @@ use crate::confirmer::target_group::{GroupId, Health, Target, TargetGroup};
 use crate::confirmer::track::Track;
 
 /// Histories that are tried; each takes some milliseconds.
-const HISTORIES: u64 = 1_000;
+const HISTORIES: u64 = 500;
 /// Longest hold that any of them may need, in seconds.
 const LONGEST: u64 = 900;
 

@@ -392,7 +392,9 @@ fn group_that_nobody_could_ask_settles_by_time_once_its_controller_was_done() {
 fn throttling_keeps_the_last_word_unless_the_controller_has_gone_on() {
     let fixture = mk();
     let registered = || fixture.registered(4, Some(Failure::Throttled));
-    assert_eq!(fixture.judge(50, registered()).0.state, State::Registered);
+    // Without a checkpoint the controller is given half a minute from that answer.
+    assert_eq!(fixture.judge(34, registered()).0.state, State::Registered);
+    assert_eq!(fixture.judge(50, registered()).0.state, settling(16, 4));
     let before = Some(checkpoint(2, false));
     assert_eq!(
         fixture.judge_with(50, 50, before, registered()).0.state,
@@ -403,11 +405,15 @@ fn throttling_keeps_the_last_word_unless_the_controller_has_gone_on() {
         fixture.judge_with(50, 50, after, registered()).0.state,
         settling(10, 10)
     );
-    // Nobody failed to be asked: what it says counts.
-    let heard = fixture.registered(4, None);
+    // Nobody failed to be asked: what it says counts, until the answer is overdue.
+    let heard = || fixture.registered(4, None);
     assert_eq!(
-        fixture.judge_with(50, 50, after, heard).0.state,
+        fixture.judge_with(50, 50, after, heard()).0.state,
         State::Registered
+    );
+    assert_eq!(
+        fixture.judge_with(52, 52, after, heard()).0.state,
+        settling(12, 8)
     );
 }
 
