@@ -26,6 +26,9 @@ const REST: u32 = 20;
 /// The same for reports, which are rarer.
 const REST_OF_REPORT: u32 = 4;
 
+/// Failed looks in a row that don't end the watch: one may fail for lack of memory.
+const FAILURES: u32 = 3;
+
 /// Why there is no report.
 #[derive(Debug, thiserror::Error)]
 enum Error {
@@ -57,6 +60,8 @@ enum State {
 #[derive(Debug)]
 struct Watch {
     ledger: Ledger,
+    /// Looks in a row that failed.
+    failures: u32,
     closed: Closed,
     /// When the latest dump was begun, and how long it took.
     dumped: (Duration, Duration),
@@ -135,15 +140,20 @@ impl Watcher {
             ledger,
             closed,
             dumped: (now, began.elapsed()),
+            failures: 0,
             take_at: now + TAKE_EVERY,
         })
     }
 
     fn watch(&mut self, look: impl FnOnce(&mut Watch) -> Result<(), Error>) {
-        if let State::Watching(watch) = &mut self.state
-            && let Err(error) = look(watch)
-        {
-            self.give_up(&error);
+        let State::Watching(watch) = &mut self.state else {
+            return;
+        };
+        match look(watch) {
+            Ok(()) => watch.failures = 0,
+            // What is missed meanwhile the kernel's counter tells.
+            Err(_) if watch.failures < FAILURES => watch.failures += 1,
+            Err(error) => self.give_up(&error),
         }
     }
 
@@ -165,6 +175,8 @@ impl Watch {
     /// The counter first and what ended before what is there: so whatever the counter counted is seen, or on its way.
     fn dump(&mut self, now: Duration) -> Result<(), Error> {
         let began = Instant::now();
+        // A look that fails is made again at the next one's time.
+        self.dumped.0 = now;
         let passive_opens = snmp::passive_opens()?;
         self.take(now)?;
         self.ledger
@@ -176,10 +188,10 @@ impl Watch {
     }
 
     fn take(&mut self, now: Duration) -> Result<(), Error> {
+        self.take_at = now + TAKE_EVERY;
         for socket in self.closed.take()? {
             self.ledger.closed(&socket, now);
         }
-        self.take_at = now + TAKE_EVERY;
         Ok(())
     }
 }

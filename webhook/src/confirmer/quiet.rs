@@ -159,7 +159,7 @@ mod tests {
             ..at(traffic, s(0))
         };
         let left = inbound.new_left(&mk_quiet(0.0));
-        (!left.is_zero()).then(|| (Q - left).as_secs())
+        (!left.is_zero()).then(|| Q.saturating_sub(left).as_secs())
     }
 
     #[test]

@@ -137,7 +137,7 @@ pub(super) fn quiet(sender: &SenderSeen, slices: Slices, settle: Settle) -> Quie
         Slices::Dropped { alone: false, .. } => Quiet {
             time: settle.quiet,
             ports: sender.ports.clone(),
-            checks_per_minute: CHECKS_PER_MINUTE * sender.bindings.len() as f64,
+            checks_per_minute: sender.bindings.iter().map(|_| CHECKS_PER_MINUTE).sum(),
             bytes_left: Duration::ZERO,
         },
         _ => Quiet::default(),
