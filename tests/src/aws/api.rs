@@ -6,7 +6,7 @@
 //! ```
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
 use fastrand::Rng;
@@ -77,6 +77,8 @@ pub struct Call {
     pub at: Instant,
     /// The name of the user or role whose key signed it.
     pub caller: String,
+    /// Where it came from; none without a connection.
+    pub peer: Option<IpAddr>,
     /// `DescribeTargetHealth`, ….
     pub operation: String,
     /// The ARNs and names of target groups in it.
@@ -100,6 +102,7 @@ pub(super) struct Reply {
 pub(super) struct Incoming<'a> {
     pub(super) authorization: Option<&'a str>,
     pub(super) token: Option<&'a str>,
+    pub(super) peer: Option<IpAddr>,
     pub(super) params: Params,
 }
 
@@ -178,6 +181,7 @@ impl Api {
         self.calls.push(Call {
             at: now,
             caller,
+            peer: incoming.peer,
             operation,
             target_groups: target_groups.map(str::to_owned).collect(),
             targets: params.targets().len(),

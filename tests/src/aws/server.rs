@@ -1,7 +1,7 @@
 //! The fake's HTTP side: connections, forms, and the faults that only a connection can have.
 
 use std::convert::Infallible;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -37,18 +37,18 @@ pub(super) async fn serve(listener: TcpListener, api: Arc<Mutex<Api>>) {
         tokio::select! {
             accepted = listener.accept() => {
                 // Out of file descriptors, or a client that is gone already.
-                let Ok((stream, _)) = accepted else {
+                let Ok((stream, peer)) = accepted else {
                     tokio::time::sleep(Duration::from_millis(10)).await;
                     continue;
                 };
-                connections.spawn(connection(stream, Arc::clone(&api)));
+                connections.spawn(connection(stream, peer.ip(), Arc::clone(&api)));
             }
             Some(_) = connections.join_next() => {}
         }
     }
 }
 
-async fn connection(stream: TcpStream, api: Arc<Mutex<Api>>) {
+async fn connection(stream: TcpStream, peer: IpAddr, api: Arc<Mutex<Api>>) {
     // A second handle, because hyper keeps the first to itself.
     let Ok(stream) = stream.into_std() else {
         return;
@@ -57,7 +57,7 @@ async fn connection(stream: TcpStream, api: Arc<Mutex<Api>>) {
     let Ok(stream) = TcpStream::from_std(stream) else {
         return;
     };
-    let service = service_fn(|request| answer(request, Arc::clone(&api)));
+    let service = service_fn(|request| answer(request, peer, Arc::clone(&api)));
     let ended = http1::Builder::new()
         .serve_connection(TokioIo::new(stream), service)
         .await;
@@ -72,6 +72,7 @@ async fn connection(stream: TcpStream, api: Arc<Mutex<Api>>) {
 
 async fn answer(
     request: Request<HyperBody>,
+    peer: IpAddr,
     api: Arc<Mutex<Api>>,
 ) -> Result<Response<AnswerBody>, Reset> {
     let (parts, body) = request.into_parts();
@@ -88,6 +89,7 @@ async fn answer(
     let incoming = Incoming {
         authorization: header("authorization"),
         token: header("x-amz-security-token"),
+        peer: Some(peer),
         params: fields.into_iter().collect(),
     };
     let Reply {
