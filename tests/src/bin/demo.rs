@@ -2,19 +2,14 @@
 //! Runs inside `cluster run`.
 
 use std::collections::BTreeSet;
-use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Result;
 use clap::Parser;
 use tests::lab::balancer::Balancer;
 use tests::lab::cell::{Cell, Drawn};
 use tests::lab::plan::Batch;
-use tests::lab::report::{Row, objections};
 use tests::lab::session::{self, Session};
-use tests::lab::story::Story;
-use tests::lab::table::{LEGEND, summary, table};
 use tests::lab::traffic::Traffic;
 use tests::lab::variant::Variant;
 
@@ -38,28 +33,12 @@ struct Args {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
-    let args = Args::parse();
-    match run(args).await {
-        Ok(objections) if objections.is_empty() => ExitCode::SUCCESS,
-        Ok(objections) => {
-            say(&objections.join("\n"));
-            ExitCode::FAILURE
-        }
-        Err(error) => {
-            say(&format!("The demo could not be run: {error:#}"));
-            ExitCode::FAILURE
-        }
-    }
-}
-
-/// Gives what speaks against the result, a sentence each.
-async fn run(args: Args) -> Result<Vec<String>> {
     let Args {
         variants,
         seed,
         manifests,
         report,
-    } = args;
+    } = Args::parse();
     let cells: BTreeSet<_> = variants
         .into_iter()
         .map(|variant| Cell {
@@ -71,22 +50,13 @@ async fn run(args: Args) -> Result<Vec<String>> {
         })
         .collect();
     let batch = Batch {
-        cells: cells.iter().copied().collect(),
+        cells: cells.into_iter().collect(),
     };
     let session = Session {
+        lanes: vec![vec![batch]],
+        resume: false,
         manifests,
-        report: report.clone(),
-        story: Story::begin(),
+        report,
     };
-    let mut rows = session::run(&session, vec![vec![batch]], Vec::new()).await?;
-    rows.sort_by_key(Row::cell);
-    say(&format!("\n{}\n{LEGEND}", table(&rows)));
-    say(&summary(&rows));
-    say(&format!("Report: {}", report.display()));
-    Ok(objections(&rows, &cells))
-}
-
-/// A closed stdout must not end a run.
-fn say(text: &str) {
-    let _ = writeln!(io::stdout().lock(), "{text}");
+    session::main("The demo", session).await
 }

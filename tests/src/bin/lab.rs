@@ -1,20 +1,14 @@
 //! The whole traffic lab: every load balancer, traffic and operation behind the gate, and what it is compared with.
 //! Runs inside `cluster run`.
 
-use std::collections::BTreeSet;
-use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Result;
 use clap::{Parser, ValueEnum};
 use tests::lab::balancer::Balancer;
-use tests::lab::cell::{Cell, Drawn};
+use tests::lab::cell::Drawn;
 use tests::lab::plan::Filter;
-use tests::lab::report::{Row, objections, read};
 use tests::lab::session::{self, Session};
-use tests::lab::story::Story;
-use tests::lab::table::{LEGEND, summary, table};
 use tests::lab::variant::Variant;
 
 /// Ends pods behind load balancers that lag, under load, and counts what fails. Exits with an error unless all is as
@@ -49,22 +43,6 @@ struct Args {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
-    let args = Args::parse();
-    match run(args).await {
-        Ok(objections) if objections.is_empty() => ExitCode::SUCCESS,
-        Ok(objections) => {
-            say(&objections.join("\n"));
-            ExitCode::FAILURE
-        }
-        Err(error) => {
-            say(&format!("The lab could not be run: {error:#}"));
-            ExitCode::FAILURE
-        }
-    }
-}
-
-/// Gives what speaks against the result, a sentence each.
-async fn run(args: Args) -> Result<Vec<String>> {
     let Args {
         balancers,
         variants,
@@ -74,7 +52,7 @@ async fn run(args: Args) -> Result<Vec<String>> {
         resume,
         manifests,
         report,
-    } = args;
+    } = Args::parse();
     if quick {
         seeds.truncate(1);
         drawn.retain(|drawn| *drawn == Drawn::Within);
@@ -85,23 +63,11 @@ async fn run(args: Args) -> Result<Vec<String>> {
         seeds,
         drawn,
     };
-    let earlier = if resume { read(&report)? } else { Vec::new() };
     let session = Session {
+        lanes: filter.lanes(),
+        resume,
         manifests,
-        report: report.clone(),
-        story: Story::begin(),
+        report,
     };
-    let planned: BTreeSet<Cell> = filter.cells().into_iter().collect();
-    let lanes = filter.lanes();
-    let mut rows = session::run(&session, lanes, earlier).await?;
-    rows.sort_by_key(Row::cell);
-    say(&format!("\n{}\n{LEGEND}", table(&rows)));
-    say(&summary(&rows));
-    say(&format!("Report: {}", report.display()));
-    Ok(objections(&rows, &planned))
-}
-
-/// A closed stdout must not end a run.
-fn say(text: &str) {
-    let _ = writeln!(io::stdout().lock(), "{text}");
+    session::main("The lab", session).await
 }

@@ -8,6 +8,7 @@ use kube::Client;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::balancer::{Balancer, Layer};
+use super::bound::Answer;
 use super::cell::Cell;
 use super::dataplane::unix_ms_of;
 use super::outcome::Calls;
@@ -19,6 +20,8 @@ use crate::layout::OUTSIDE_IP;
 const PORT: u16 = 4566;
 /// Whose keys are in `manifests/lab`.
 const CONFIRMER: &str = "prestop-gate";
+/// What tells of deregistrations.
+const HEALTH: &str = "DescribeTargetHealth";
 
 /// The account, with its controller at work.
 #[derive(Debug)]
@@ -102,8 +105,11 @@ impl Account {
                 continue;
             }
             calls.all += 1;
-            if matches!(call.outcome, Outcome::Answered) {
-                calls.answered.push(unix_ms_of(call.at));
+            if call.operation == HEALTH && call.outcome == Outcome::Answered {
+                calls.answered.push(Answer {
+                    at: unix_ms_of(call.at),
+                    to: call.peer,
+                });
             }
         }
         calls

@@ -66,7 +66,7 @@ impl Lab {
         batches.map(|batch| batch.cells.len()).sum()
     }
 
-    /// Runs them all and answers with all rows. A run that can't be made is told and leaves no row.
+    /// Runs them all and answers with all rows. A run that breaks before it ended a pod is told and leaves no row.
     pub async fn run(&self) -> Result<Vec<Row>> {
         for outcome in join_all(self.lanes.iter().map(|batches| self.run_lane(batches))).await {
             outcome?;

@@ -1,4 +1,5 @@
-//! What a kind of traffic consists of, and the clients that send it.
+//! Clients that send, and note what they don't get. Which of them a kind of traffic consists of is in
+//! [`clients`](super::clients).
 //!
 //! Requests leave when the schedule says, whatever came of earlier ones (an open loop). Nothing is retried.
 
@@ -7,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
 
 use super::balancer::Layer;
@@ -34,9 +35,9 @@ pub struct Client {
     pub layer: Layer,
     /// What it asks for.
     pub path: &'static str,
-    /// Requests per second; a client of endless answers has none, and this many of those at once.
+    /// How, and how often.
     pub asks: Asks,
-    /// Whether its connections are the load balancer's sources, for the picture.
+    /// Whether what it asks through are the load balancer's sources, whose answers are counted.
     pub counts_sources: bool,
 }
 
@@ -108,7 +109,9 @@ impl Load {
     /// Sends no more, waits for the answers that are awaited and gives the result.
     pub async fn finish(mut self) -> Tally {
         self.stop.send_replace(true);
-        while self.clients.join_next().await.is_some() {}
+        while let Some(ended) = self.clients.join_next().await {
+            note_lost(&self.tally, ended);
+        }
         self.tally
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -133,19 +136,23 @@ impl Sender {
                 _ = stop.changed() => break,
                 due = ticks.tick() => due,
             };
-            while waiting.try_join_next().is_some() {}
+            while let Some(ended) = waiting.try_join_next() {
+                note_lost(&self.tally, ended);
+            }
             if waiting.len() < IN_FLIGHT {
                 waiting.spawn(self.clone().request(due));
             } else {
                 self.tally(|tally| tally.unsent += 1);
             }
         }
-        while waiting.join_next().await.is_some() {}
+        while let Some(ended) = waiting.join_next().await {
+            note_lost(&self.tally, ended);
+        }
     }
 
     async fn request(self, due: Instant) {
         let late = due.elapsed().as_secs_f64();
-        self.tally(|tally| tally.sent(late));
+        self.tally(|tally| tally.sent(unix_ms(), late));
         let Client { pool, path, .. } = &*self.client;
         let mut connection = match timeout(PATIENCE, pool.take()).await {
             Ok(Ok(connection)) => connection,
@@ -178,7 +185,7 @@ impl Sender {
     async fn follow_stream(&self) {
         use http_body_util::BodyExt as _;
 
-        self.tally(|tally| tally.sent(0.0));
+        self.tally(|tally| tally.sent(unix_ms(), 0.0));
         let Client { pool, path, .. } = &*self.client;
         let opened = timeout(PATIENCE, async {
             let mut connection = pool.take().await?;
@@ -220,5 +227,25 @@ impl Sender {
 
     fn tally(&self, change: impl FnOnce(&mut Tally)) {
         change(&mut self.tally.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+/// A task that panicked counts neither an answer nor a miss.
+fn note_lost(tally: &Mutex<Tally>, ended: Result<(), JoinError>) {
+    if ended.is_err() {
+        tally.lock().unwrap_or_else(PoisonError::into_inner).lost += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn task_that_broke_down_is_not_forgotten() {
+        let mut load = Load::start(Vec::new(), Vec::new);
+        load.clients.spawn(async {});
+        load.clients.spawn(async { panic!("it must be noted") });
+        assert_eq!(load.finish().await.lost, 1);
     }
 }

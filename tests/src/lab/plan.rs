@@ -31,12 +31,6 @@ impl Filter {
             .map(|layer| lane(layer, self))
             .into()
     }
-
-    /// All cells.
-    pub fn cells(&self) -> Vec<Cell> {
-        let batches = self.lanes().into_iter().flatten();
-        batches.flat_map(|batch| batch.cells).collect()
-    }
 }
 
 /// Cells that run at once.
@@ -123,9 +117,14 @@ mod tests {
         }
     }
 
+    fn cells(filter: &Filter) -> Vec<Cell> {
+        let batches = filter.lanes().into_iter().flatten();
+        batches.flat_map(|batch| batch.cells).collect()
+    }
+
     #[test]
     fn whole_matrix_has_its_rows_and_terminations_and_no_cell_twice() {
-        let cells = mk_filter().cells();
+        let cells = cells(&mk_filter());
         let distinct: BTreeSet<_> = cells.iter().collect();
         assert_eq!(distinct.len(), cells.len());
         let count = |variant, drawn| {
@@ -169,7 +168,7 @@ mod tests {
             seeds: vec![3],
             ..mk_filter()
         };
-        let cells = filter.cells();
+        let cells = cells(&filter);
         assert_eq!(cells.len(), 4);
         assert!(
             cells

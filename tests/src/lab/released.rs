@@ -1,15 +1,18 @@
 //! Why pods were released: read from the Events that the confirmer writes on them.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use anyhow::Result;
-use k8s_openapi::api::core::v1::Event;
+use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::api::ListParams;
-use kube::{Api, Client};
-use sidecar::contract::ReleaseReason;
+use kube::{Api, Client, ResourceExt};
+use sidecar::contract::{NAMESPACE, ReleaseReason};
 
 /// The Event that tells it.
 const RELEASED: &str = "Released";
+/// What stands for the reason of a gated pod on which no such Event was found.
+pub const NO_EVENT: &str = "none seen";
 
 /// Why a pod was released.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,6 +21,8 @@ pub struct Released {
     pub reason: String,
     /// The Event's text.
     pub note: String,
+    /// The replica that released it, its pod's name.
+    pub replica: Option<String>,
 }
 
 impl Released {
@@ -34,13 +39,30 @@ pub async fn read(client: &Client, namespace: &str) -> Result<BTreeMap<String, R
     Ok(by_pod(events.list(&params).await?.items))
 }
 
+/// The addresses of prestop-gate's replicas that are there, by pod.
+pub async fn replicas(client: &Client) -> Result<BTreeMap<String, IpAddr>> {
+    let pods = Api::<Pod>::namespaced(client.clone(), NAMESPACE);
+    let pods = pods.list(&ListParams::default()).await?.items.into_iter();
+    let addressed = pods.filter_map(|pod| {
+        let ip = pod.status.as_ref()?.pod_ip.as_ref()?.parse().ok()?;
+        Some((pod.name_any(), ip))
+    });
+    Ok(addressed.collect())
+}
+
 /// The last one of each pod, should several replicas have written one.
 fn by_pod(mut events: Vec<Event>) -> BTreeMap<String, Released> {
     events.sort_by_key(|event| event.event_time.as_ref().map(|time| time.0));
     let released = events.into_iter().filter_map(|event| {
         let pod = event.involved_object.name?;
         let (reason, note) = (event.action?, event.message.unwrap_or_default());
-        Some((pod, Released { reason, note }))
+        let replica = event.reporting_instance.filter(|name| !name.is_empty());
+        let released = Released {
+            reason,
+            note,
+            replica,
+        };
+        Some((pod, released))
     });
     released.collect()
 }
@@ -57,6 +79,7 @@ mod tests {
             "involvedObject": {"kind": "Pod", "name": pod},
             "action": reason,
             "message": note,
+            "reportingInstance": format!("gate-{second}"),
             "eventTime": format!("2026-01-01T00:00:{second:02}.000000Z"),
         }))
         .unwrap()
@@ -71,6 +94,7 @@ mod tests {
         ];
         let released = by_pod(events);
         assert_eq!(released["a"].reason, "confirmed");
+        assert_eq!(released["a"].replica.as_deref(), Some("gate-9"));
         assert!(!released["b"].is_unexplained());
     }
 

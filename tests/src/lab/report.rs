@@ -5,20 +5,29 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
+use sidecar::contract::ReleaseReason;
 
 use super::balancer::Balancer;
 use super::cell::{Cell, Drawn, Operation};
+use super::released::NO_EVENT;
 use super::traffic::Traffic;
 use super::variant::Variant;
 
 /// A load that left later than this was not the one that was planned.
 const LATENESS_LIMIT_SECONDS: f64 = 1.0;
+/// Around a SIGTERM not one request may: a gap there hides just what is looked for.
+const LATENESS_AT_SIGTERM_LIMIT_SECONDS: f64 = 1.5;
+/// A sleep that is so much shorter than every lag ends pods that all sources still send to.
+const SLEEP_MARGIN_SECONDS: f64 = 1.0;
 
 /// One row; the report file is an array of these.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Row {
+    /// What the images that ran are made of; unknown in reports of old.
+    #[serde(default)]
+    pub build: String,
     /// The load balancer.
     pub load_balancer: Balancer,
     /// What stood between deletion and SIGTERM.
@@ -63,6 +72,9 @@ pub struct Row {
     pub unexplained: u64,
     /// Seconds by which 99 of 100 requests left late at most.
     pub lateness_p99_seconds: f64,
+    /// And any of them that was due or left around a SIGTERM.
+    #[serde(default)]
+    pub lateness_at_sigterm_max_seconds: f64,
     /// What makes the row less than a proof, a sentence each.
     pub doubts: Vec<String>,
 }
@@ -92,14 +104,25 @@ impl Row {
             late > LATENESS_LIMIT_SECONDS,
             format!("requests left up to {late:.2} s late (p99)."),
         );
+        let late = self.lateness_at_sigterm_max_seconds;
+        object(
+            late > LATENESS_AT_SIGTERM_LIMIT_SECONDS,
+            format!("a request around a SIGTERM left {late:.2} s late."),
+        );
         let failed = self.failed;
         match self.variant {
-            Variant::Gate if self.drawn == Drawn::Within => {
+            Variant::Gate => {
                 let (over, unexplained) = (self.over_bound, self.unexplained);
                 object(
-                    failed > 0,
+                    failed > 0 && self.drawn == Drawn::Within,
                     format!("{failed} requests failed, where none may."),
                 );
+                for (reason, count) in &self.reasons {
+                    object(
+                        !self.may_be_released_as(reason),
+                        format!("{count} pods were released as {reason}."),
+                    );
+                }
                 object(
                     over > 0,
                     format!("{over} holds were longer than their bound."),
@@ -109,43 +132,69 @@ impl Row {
                     format!("{unexplained} holds ended at max-wait without a reason."),
                 );
             }
-            // A lag of 5 s at least is more than these wait after the deregistration.
-            Variant::None | Variant::Sleep5s | Variant::NoSettle
-                if self.traffic != Traffic::Slow =>
-            {
-                object(
-                    failed == 0,
-                    "no request failed, so this run could not have shown a failure.".to_owned(),
-                );
-            }
             Variant::None
             | Variant::Sleep5s
             | Variant::Sleep15s
             | Variant::Sleep30s
-            | Variant::NoSettle
-            | Variant::Gate => {}
+            | Variant::NoSettle => object(
+                failed == 0 && self.must_fail(),
+                "no request failed, so this run could not have shown a failure.".to_owned(),
+            ),
         }
         objections
     }
+
+    /// Whether the gate may give `reason`: proof, but for what the row is about. That no Event was seen is a doubt.
+    fn may_be_released_as(&self, reason: &str) -> bool {
+        let is = |expected: ReleaseReason| reason == expected.as_str();
+        is(ReleaseReason::Confirmed)
+            || is(ReleaseReason::Settled) && self.load_balancer == Balancer::AlbThrottled
+            || is(ReleaseReason::MaxWait) && self.drawn == Drawn::Beyond
+            || reason == NO_EVENT
+    }
+
+    /// Whether pods end while every source still sends to them.
+    fn must_fail(&self) -> bool {
+        let lags = self.lag_seconds.iter().flatten().copied();
+        let shortest = lags.fold(f64::INFINITY, f64::min);
+        let is_short = match self.variant {
+            Variant::Gate => false,
+            // A lag of 5 s at least is more than these wait after the deregistration.
+            Variant::None | Variant::Sleep5s | Variant::NoSettle => true,
+            Variant::Sleep15s | Variant::Sleep30s => {
+                let sleep = self.variant.sleep().unwrap_or_default().as_secs_f64();
+                sleep + SLEEP_MARGIN_SECONDS < shortest
+            }
+        };
+        is_short && self.traffic != Traffic::Slow
+    }
 }
 
-/// Why the runs didn't show what they were to show, a sentence each.
+/// Why the runs didn't show what they were to show, a sentence each. Rows of an earlier run are judged too.
 pub fn objections(rows: &[Row], planned: &BTreeSet<Cell>) -> Vec<String> {
     let there: BTreeSet<_> = rows.iter().map(Row::cell).collect();
     let missing = planned.difference(&there);
     let missing = missing.map(|cell| format!("{cell}: there is no row of it."));
-    let all = rows.iter().filter(|row| planned.contains(&row.cell()));
-    all.flat_map(|row| {
+    let judged = rows.iter().flat_map(|row| {
         let cell = row.cell();
         let objections = row.objections().into_iter();
         objections.map(move |objection| format!("{cell}: {objection}"))
-    })
-    .chain(missing)
-    .collect()
+    });
+    judged.chain(missing).collect()
+}
+
+/// The rows that an earlier run of `build` left; those of another prove nothing about it, and are an error.
+pub fn read_earlier(path: &Path, build: &str) -> Result<Vec<Row>> {
+    let rows = read(path)?;
+    if let Some(other) = rows.iter().find(|row| row.build != build) {
+        let (path, cell) = (path.display(), other.cell());
+        bail!("{path} has rows of another build, as that of {cell}; run without --resume");
+    }
+    Ok(rows)
 }
 
 /// The rows that an earlier run left; none where there is no file.
-pub fn read(path: &Path) -> Result<Vec<Row>> {
+fn read(path: &Path) -> Result<Vec<Row>> {
     let text = match fs::read(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         text => text.with_context(|| format!("failed to read {}", path.display()))?,

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 /// A fixed number of slots, counted from 1 as `HAProxy`'s templates do.
 #[derive(Debug)]
 pub struct Slots {
-    /// The slot that was free longest comes first: connections to its former target are gone by then.
+    /// The slot that was free longest comes first: fewest of its former target's connections are still open.
     free: VecDeque<usize>,
     used: BTreeMap<SocketAddr, usize>,
 }

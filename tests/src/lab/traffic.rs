@@ -1,4 +1,4 @@
-//! Kinds of traffic. What each consists of is in [`load`](super::load).
+//! Kinds of traffic. What each consists of is in [`clients`](super::clients).
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
@@ -13,8 +13,8 @@ pub enum Traffic {
     Short,
     /// A pool of connections that each live for some seconds.
     KeepAlive,
-    /// Both, with what else goes on at a pod: a scraper that calls it directly, endless answers as websockets are,
-    /// and a client in the cluster with a pool of its own.
+    /// Both of these, half of the requests each, and what else goes on at a pod: a scraper that calls it directly,
+    /// endless answers as websockets are, and a client in the cluster with a pool of its own.
     Mixed,
     /// A request in two seconds, all through one of the load balancer's sources: the one with the longest lag.
     Slow,

@@ -1,11 +1,15 @@
 //! One run: deploy a cell, load it through the load balancer, end pods, count.
 
-use std::net::SocketAddr;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use futures::FutureExt;
 use futures::future::try_join_all;
 use kube::Client;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
@@ -20,6 +24,7 @@ use super::draw::{Lags, SOURCES, lags};
 use super::ledger::Ledger;
 use super::load::Load;
 use super::outcome::Observed;
+use super::released::Released;
 use super::report::Row;
 use super::seen::Seen;
 use super::site::{PATIENCE as ROLLOUT_PATIENCE, Site};
@@ -52,6 +57,8 @@ pub struct Settings {
     pub account: Arc<Account>,
     /// Where pictures go.
     pub pictures: PathBuf,
+    /// What the images are made of.
+    pub build: String,
     /// Where what happens is told.
     pub story: Story,
 }
@@ -68,6 +75,8 @@ pub struct Trial {
     groups: Vec<String>,
     ledger: Arc<Mutex<Ledger>>,
     progress: watch::Sender<(u64, u64)>,
+    /// Whether pods are being ended: what came of it must be told from now on, whatever breaks.
+    begun: AtomicBool,
 }
 
 impl Trial {
@@ -85,6 +94,7 @@ impl Trial {
                 .collect(),
             ledger: Arc::default(),
             progress: watch::Sender::default(),
+            begun: AtomicBool::new(false),
             settings,
         }
     }
@@ -94,7 +104,8 @@ impl Trial {
         self.progress.subscribe()
     }
 
-    /// Runs it. Everything that it started outside the cluster ends with the future.
+    /// Runs it. Everything that it started outside the cluster ends with the future. A run that breaks once pods are
+    /// being ended has a row all the same, with what broke as a doubt: to run it again until it is good would be no test.
     pub async fn run(&self) -> Result<Row> {
         let (tell, hear) = unbounded_channel();
         let mut planes = Vec::new();
@@ -108,12 +119,41 @@ impl Trial {
         let planes = try_join_all(planes.into_iter().map(|plane| plane.run(tell.clone())));
         let namespace = self.site.namespace().to_owned();
         let pods = pods::follow(self.settings.client.clone(), namespace, tell.clone());
-        tokio::select! {
-            row = Box::pin(self.scenario(&frontends)) => row,
-            ended = planes => ended.and_then(|_| bail!("the load balancer was not driven to the end")),
-            ended = pods => ended.and_then(|()| bail!("the pods were not followed to the end")),
-            () = self.listen(hear) => bail!("nobody watched the run any more"),
+        let company = async {
+            let ended: Result<()> = tokio::select! {
+                ended = planes => ended.and_then(|_| bail!("the load balancer was not driven to the end")),
+                ended = pods => ended.and_then(|()| bail!("the pods were not followed to the end")),
+                () = self.listen(hear) => bail!("nobody watched the run any more"),
+            };
+            ended
+        };
+        // Fused: what goes on after it broke must not ask it again.
+        let mut company = pin!(company.fuse());
+        let load = tokio::select! {
+            load = Box::pin(self.prepare(&frontends)) => load?,
+            broken = &mut company => return broken.and_then(|()| bail!("the run was left alone")),
+        };
+        let throttled = self.settings.account.disturb(self.cell.balancer);
+        let ended = tokio::select! {
+            ended = self.end_pods_under(&load) => ended,
+            broken = &mut company => broken,
+        };
+        let mut doubts = Vec::new();
+        match ended {
+            Err(error) if !self.begun.load(Ordering::Relaxed) => return Err(error),
+            Err(error) => doubts.push(broke_off(&error)),
+            Ok(()) => {}
         }
+        let mut gathering = pin!(self.gather(load));
+        let gathered = loop {
+            tokio::select! {
+                gathered = &mut gathering => break gathered,
+                broken = &mut company => doubts.extend(broken.err().as_ref().map(broke_off)),
+            }
+        };
+        drop(throttled);
+        doubts.extend(gathered.doubts.iter().cloned());
+        Ok(self.conclude(&gathered, doubts))
     }
 
     /// Asks for the removal of what was deployed, and doesn't wait for it.
@@ -121,7 +161,8 @@ impl Trial {
         self.site.remove().await
     }
 
-    async fn scenario(&self, frontends: &[SocketAddr]) -> Result<Row> {
+    /// Deploys the cell and begins to load it.
+    async fn prepare(&self, frontends: &[SocketAddr]) -> Result<Load> {
         let image = &self.settings.image;
         let service = self.site.deploy(image, &self.groups).await?;
         let replicas = replicas_before(self.cell.operation());
@@ -153,8 +194,13 @@ impl Trial {
                 .map(|ip| SocketAddr::new(ip, PORT))
                 .collect()
         };
-        let throttled = self.settings.account.disturb(self.cell.balancer);
-        let load = Load::start(clients(self.cell, &doors, self.rate), addresses);
+        Ok(Load::start(
+            clients(self.cell, &doors, self.rate),
+            addresses,
+        ))
+    }
+
+    async fn end_pods_under(&self, load: &Load) -> Result<()> {
         let reporting = async {
             loop {
                 self.progress.send_replace(load.so_far());
@@ -162,15 +208,12 @@ impl Trial {
             }
         };
         tokio::select! {
-            outcome = self.end_pods_under(&load) => outcome?,
-            () = reporting => {}
+            outcome = self.end_pods(load) => outcome,
+            () = reporting => Ok(()),
         }
-        let tally = load.finish().await;
-        drop(throttled);
-        self.conclude(&tally).await
     }
 
-    async fn end_pods_under(&self, load: &Load) -> Result<()> {
+    async fn end_pods(&self, load: &Load) -> Result<()> {
         sleep(BASELINE).await;
         let (requests, missed) = load.so_far();
         ensure!(
@@ -183,6 +226,7 @@ impl Trial {
             Operation::Eviction => "evictions",
             Operation::Delete => "deletions",
         });
+        self.begun.store(true, Ordering::Relaxed);
         self.site.end_pods().await?;
         let what = "the ended pods are gone and out of the load balancer";
         self.wait(what, GONE_PATIENCE, || self.ledger().done() >= ENDED)
@@ -195,18 +239,34 @@ impl Trial {
         Ok(())
     }
 
-    async fn conclude(&self, tally: &Tally) -> Result<Row> {
-        let namespace = self.site.namespace();
+    /// Ends the load, and reads what is told after the end.
+    async fn gather(&self, load: Load) -> Gathered {
+        let mut gathered = Gathered {
+            tally: load.finish().await,
+            ..Gathered::default()
+        };
+        let client = &self.settings.client;
         let deadline = Instant::now() + LAST_WORDS_PATIENCE;
-        let released = loop {
-            let released = released::read(&self.settings.client, namespace).await?;
-            let known = !self.cell.variant.is_gated() || released.len() >= ENDED;
+        loop {
+            let released = released::read(client, self.site.namespace()).await;
+            let known = !self.cell.variant.is_gated()
+                || matches!(&released, Ok(released) if released.len() >= ENDED);
             let complete = known && self.ledger().without_sigterm().is_empty();
             if complete || Instant::now() > deadline {
-                break released;
+                match released {
+                    Ok(released) => gathered.released = released,
+                    Err(error) => gathered.doubts.push(broke_off(&error)),
+                }
+                break;
             }
             sleep(Duration::from_millis(200)).await;
-        };
+        }
+        // Without them, bounds are counted as if nobody knew which replica was asked.
+        gathered.replicas = released::replicas(client).await.unwrap_or_default();
+        gathered
+    }
+
+    fn conclude(&self, gathered: &Gathered, doubts: Vec<String>) -> Row {
         let calls: Vec<_> = self
             .groups
             .iter()
@@ -215,17 +275,23 @@ impl Trial {
         let ledger = self.ledger();
         let observed = Observed {
             cell: self.cell,
+            build: &self.settings.build,
             lags: &self.lags,
-            tally,
+            tally: &gathered.tally,
             ledger: &ledger,
-            released: &released,
+            released: &gathered.released,
+            replicas: &gathered.replicas,
             calls: &calls,
         };
-        let row = observed.row();
+        let mut row = observed.row();
+        row.doubts.extend(doubts);
         let picture = self.settings.pictures.join(format!("{}.svg", self.cell));
-        timeline::write(&picture, &observed)
-            .with_context(|| format!("failed to write {}", picture.display()))?;
-        Ok(row)
+        if let Err(error) = timeline::write(&picture, &observed) {
+            let picture = picture.display();
+            row.doubts
+                .push(format!("failed to write {picture}: {error}."));
+        }
+        row
     }
 
     async fn listen(&self, mut hear: UnboundedReceiver<Seen>) {
@@ -256,6 +322,20 @@ impl Trial {
     fn say(&self, line: &str) {
         self.settings.story.tell(&self.cell.to_string(), line);
     }
+}
+
+/// What is known once the load is over.
+#[derive(Default)]
+struct Gathered {
+    tally: Tally,
+    released: BTreeMap<String, Released>,
+    replicas: BTreeMap<String, IpAddr>,
+    doubts: Vec<String>,
+}
+
+/// The doubt that a row has of a run that broke.
+fn broke_off(error: &anyhow::Error) -> String {
+    format!("the run broke off: {error:#}.")
 }
 
 fn lock(ledger: &Mutex<Ledger>) -> MutexGuard<'_, Ledger> {

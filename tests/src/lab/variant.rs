@@ -1,12 +1,11 @@
 //! What stands between a pod's deletion and its SIGTERM.
 
+use std::time::Duration;
+
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sidecar::contract::annotation;
-
-/// Pod annotation: time without new connections before the release, a duration.
-const QUIET: &str = "prestop-gate.dev/quiet";
 
 /// One way to delay SIGTERM. The names are those of the report.
 #[derive(
@@ -55,20 +54,26 @@ impl Variant {
     /// The pods' annotations.
     pub fn annotations(self) -> Value {
         if self == Self::NoSettle {
-            json!({annotation::SETTLE: "0s", QUIET: "0s"})
+            json!({annotation::SETTLE: "0s", annotation::QUIET: "0s"})
         } else {
             json!({})
         }
     }
 
-    /// The container's own preStop.
-    pub fn lifecycle(self) -> Option<Value> {
+    /// How long it sleeps, if that is what it does.
+    pub fn sleep(self) -> Option<Duration> {
         let seconds = match self {
             Self::None | Self::NoSettle | Self::Gate => return None,
             Self::Sleep5s => 5,
             Self::Sleep15s => 15,
             Self::Sleep30s => 30,
         };
+        Some(Duration::from_secs(seconds))
+    }
+
+    /// The container's own preStop.
+    pub fn lifecycle(self) -> Option<Value> {
+        let seconds = self.sleep()?.as_secs();
         Some(json!({"preStop": {"sleep": {"seconds": seconds}}}))
     }
 }

@@ -7,6 +7,9 @@
 //! 1. An endless answer that ends is a **cut flow** if its pod had got SIGTERM by then, otherwise a failure.
 //! 2. A request on a connection that had been used before, through a balancer of connections, is a **cut flow** if the
 //!    connection's pod had got SIGTERM by then, otherwise a failure.
+//!
+//!    Both only if nothing more came, be it that the connection was closed or that it fell silent. An answer with
+//!    another status is the pod's or the balancer's own word, and a failure.
 //! 3. Everything else is a **failure**: whatever came over a newly opened connection, and every request through a
 //!    balancer of requests.
 //!
@@ -65,8 +68,12 @@ pub fn judge(miss: &Miss, sigterm: impl Fn(&str) -> Option<u64>) -> Verdict {
             return Verdict::Failed;
         }
     };
+    let is_cut = match miss.failure {
+        Failure::Closed | Failure::Timeout => true,
+        Failure::Connect | Failure::Status(_) | Failure::Other => false,
+    };
     match sigterm(pod) {
-        Some(at) if at <= miss.at + ROUNDING_MS => Verdict::FlowCut,
+        Some(at) if is_cut && at <= miss.at + ROUNDING_MS => Verdict::FlowCut,
         Some(_) | None => Verdict::Failed,
     }
 }
@@ -110,6 +117,29 @@ mod tests {
                 expected,
                 "{layer:?} {on:?}"
             );
+        }
+    }
+
+    #[test]
+    fn only_what_ended_without_a_word_is_a_cut_flow() {
+        use Verdict::{Failed, FlowCut};
+        for (failure, expected) in [
+            (Failure::Closed, FlowCut),
+            (Failure::Timeout, FlowCut),
+            (Failure::Connect, Failed),
+            (Failure::Status(500), Failed),
+            (Failure::Status(503), Failed),
+            (Failure::Other, Failed),
+        ] {
+            for on in [open("a"), endless("a")] {
+                let miss = Miss {
+                    at: 10_000,
+                    failure,
+                    layer: Layer::Connections,
+                    on,
+                };
+                assert_eq!(judge(&miss, |_| Some(9_990)), expected, "{miss:?}");
+            }
         }
     }
 
