@@ -62,7 +62,12 @@ impl Syncer {
         let wanted = service.and_then(|service| wanted(&service, &reference.port, slices));
         // As with the real one, a Service or port that isn't there empties the target group.
         let Some(wanted) = wanted else {
-            return self.clean_up(key, binding).await;
+            let outcome = self.clean_up(key, binding).await?;
+            // Else the same targets would seem to be there still when it is back.
+            if binding.checkpoint().is_some_and(|known| !known.is_empty()) {
+                self.annotate(key, binding, "").await?;
+            }
+            return Ok(outcome);
         };
         let target = checkpoint(&wanted, &binding.raw_spec);
         if binding.checkpoint() == Some(target.as_str()) {

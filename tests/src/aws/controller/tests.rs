@@ -4,6 +4,7 @@ use std::convert::Infallible;
 
 use axum::body::Body;
 use axum::extract::{RawQuery, State};
+use axum::http::StatusCode;
 use axum::routing::{get, patch};
 use axum::{Json, Router};
 use futures::stream;
@@ -19,9 +20,10 @@ use crate::aws::{ACCOUNT, Caller, FakeAws, Settings, TargetGroup, crds};
 /// Longest wait for anything.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A Service with a binding and one slice, of which only the slice changes.
+/// A Service with a binding and one slice. The slice changes, and the Service may be away.
 #[derive(Debug)]
 struct Cluster {
+    has_service: bool,
     binding: Value,
     slice: Value,
     checkpoints: Vec<String>,
@@ -50,6 +52,19 @@ fn mk_slice(ready: &[(u8, bool)]) -> Value {
         "endpoints": endpoints,
     })
 }
+
+fn mk_service() -> Value {
+    json!({
+        "metadata": {"name": "shop", "namespace": "a"},
+        "spec": {"ports": [{"name": "http", "port": 80}]},
+    })
+}
+
+/// How the API says that there is no such object.
+const NOT_FOUND: (StatusCode, &str) = (
+    StatusCode::NOT_FOUND,
+    r#"{"kind": "Status", "status": "Failure", "reason": "NotFound", "message": "", "code": 404}"#,
+);
 
 fn list(item: &Value) -> Value {
     json!({"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": "1"}, "items": [item]})
@@ -89,10 +104,10 @@ async fn serve(cluster: Shared) -> Client {
         cluster.binding["metadata"]["annotations"] = annotations;
         Json(cluster.binding.clone())
     };
-    let service = json!({
-        "metadata": {"name": "shop", "namespace": "a"},
-        "spec": {"ports": [{"name": "http", "port": 80}]},
-    });
+    let service = async |State(cluster): State<Shared>| {
+        let is_there = cluster.lock().unwrap().has_service;
+        is_there.then(|| Json(mk_service())).ok_or(NOT_FOUND)
+    };
     let group = "/apis/elbv2.k8s.aws/v1beta1";
     let router = Router::new()
         .route(&format!("{group}/targetgroupbindings"), get(bindings))
@@ -101,10 +116,7 @@ async fn serve(cluster: Shared) -> Client {
             patch(annotate),
         )
         .route("/apis/discovery.k8s.io/v1/endpointslices", get(slices))
-        .route(
-            "/api/v1/namespaces/a/services/shop",
-            get(async || Json(service)),
-        )
+        .route("/api/v1/namespaces/a/services/shop", get(service))
         .with_state(cluster);
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -171,6 +183,7 @@ async fn begin() -> (FakeAws, Shared, Controller, String) {
     binding["metadata"] =
         json!({"name": "shop", "namespace": "a", "generation": 1, "resourceVersion": "1"});
     let cluster = Arc::new(Mutex::new(Cluster {
+        has_service: true,
         binding,
         slice: mk_slice(&[(1, true), (2, true), (9, false)]),
         checkpoints: Vec::new(),
@@ -264,6 +277,34 @@ async fn skipped_change_is_made_up_for_by_a_new_leader() {
         }
     );
     assert!(now() - begun >= Duration::from_millis(300));
+}
+
+#[tokio::test]
+async fn service_that_is_back_has_its_targets_registered_anew() {
+    let (_fake, cluster, controller, _) = begin().await;
+    let mut seen = 0;
+    next(&controller, &mut seen).await;
+    cluster.lock().unwrap().has_service = false;
+    change(&cluster, &[(1, true), (2, true)]);
+    let (deregistered, registered) = (targets([1, 2]), Vec::new());
+    assert_eq!(
+        next(&controller, &mut seen).await,
+        Outcome::Synced {
+            deregistered,
+            registered
+        }
+    );
+    assert_eq!(cluster.lock().unwrap().checkpoints.last().unwrap(), "");
+    cluster.lock().unwrap().has_service = true;
+    change(&cluster, &[(1, true), (2, true)]);
+    let (deregistered, registered) = (Vec::new(), targets([1, 2]));
+    assert_eq!(
+        next(&controller, &mut seen).await,
+        Outcome::Synced {
+            deregistered,
+            registered
+        }
+    );
 }
 
 #[tokio::test]
