@@ -20,7 +20,7 @@ CLUSTER = $(BIN)/cluster
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
 
-setup: packages kubernetes aws-python ## install Debian packages and moto, and build the Kubernetes binaries, where missing
+setup: packages kubernetes ## install Debian packages and build the Kubernetes binaries, where missing
 
 demo: setup images binaries ## show what the gate does: load, rollouts, and a table of failed requests
 	$(CLUSTER) run --version $(KUBERNETES) -- $(BIN)/demo
@@ -37,7 +37,7 @@ cluster-down: binaries ## remove the cluster that `make cluster` started
 
 # Cargo's own output, unchanged, for every crate; unit tests run in there as well as anywhere. Most tests wait more
 # than they compute, hence more threads than cores.
-test: setup images ## run every test, those on a real cluster included
+test: setup aws-python images ## run every test, those on a real cluster included
 	cargo test --workspace --locked --no-run
 	RUST_TEST_THREADS=8 $(CLUSTER) run --version $(KUBERNETES) -- cargo test --workspace --locked --offline --no-fail-fast
 
@@ -74,14 +74,21 @@ $(KUBERNETES_BIN)/kubelet: | packages
 	rm -rf $(KUBERNETES_BIN)
 	mv $(KUBERNETES_BIN).new $(KUBERNETES_BIN)
 
-aws-python: target/tools/aws-venv/bin/moto_server
+AWS_PYTHON = moto==5.2.5 boto3==1.44.8 flask==3.1.3 flask-cors==6.0.5
+AWS_VENV = target/tools/aws-venv
+# Its name has the versions, so that others are installed when these change.
+AWS_STAMP = $(AWS_VENV)/installed-$(subst $(space),-,$(subst ==,-,$(AWS_PYTHON)))
+space = $(subst ,, )
+
+aws-python: $(AWS_STAMP)
 
 # Two strangers to our AWS calls: moto as another server, boto3 as another client. moto[server] would bring much more
 # than these services need. The folder is made where it stays, since scripts in it carry its path.
-target/tools/aws-venv/bin/moto_server: | packages
-	rm -rf target/tools/aws-venv
-	python3 -m venv target/tools/aws-venv
-	target/tools/aws-venv/bin/pip install --quiet --disable-pip-version-check moto==5.2.5 boto3==1.44.8 flask==3.1.3 flask-cors==6.0.5
+$(AWS_STAMP): | packages
+	rm -rf $(AWS_VENV)
+	python3 -m venv $(AWS_VENV)
+	$(AWS_VENV)/bin/pip install --quiet --disable-pip-version-check $(AWS_PYTHON)
+	touch $@
 
 binaries: packages
 	cargo build --workspace --bins --locked
