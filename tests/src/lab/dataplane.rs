@@ -1,7 +1,7 @@
 //! What brings a target group's traffic to pods: real `HAProxy` sources that obey the fake API, each late by a lag of
 //! its own, by the pure [`schedule`](super::schedule).
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -37,9 +37,9 @@ impl DataPlane {
         lags: Lags,
         changes: UnboundedReceiver<Change>,
     ) -> Result<Self> {
-        let frontends = free_ports()?;
+        let (haproxy, frontends) = Haproxy::start_anywhere(layer, SOURCES, SLOTS).await?;
         Ok(Self {
-            haproxy: Haproxy::start(layer, &frontends, SLOTS).await?,
+            haproxy,
             frontends,
             group,
             lags,
@@ -159,15 +159,4 @@ impl Source {
 pub fn unix_ms_of(instant: Instant) -> u64 {
     let ago = instant.elapsed().min(Duration::from_hours(24));
     unix_ms().saturating_sub(u64::try_from(ago.as_millis()).unwrap_or(u64::MAX))
-}
-
-/// Ports that were free a moment ago; `HAProxy` can't say which it chose itself.
-fn free_ports() -> Result<Vec<SocketAddr>> {
-    let any = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
-    // All are held until the last is found, so that they differ.
-    let listeners: Vec<_> = (0..SOURCES).map(|_| TcpListener::bind(any)).collect();
-    let addresses = listeners.into_iter().map(|listener| listener?.local_addr());
-    addresses
-        .collect::<Result<_, _>>()
-        .context("failed to find free ports")
 }

@@ -11,7 +11,7 @@
 use std::fmt::Write;
 use std::fs::File;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
@@ -28,6 +28,8 @@ use super::balancer::Layer;
 const HAPROXY: &str = "/usr/sbin/haproxy";
 /// How long `HAProxy` may take to answer, at its start and later.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Sets of ports that are tried.
+const PORT_TRIES: usize = 5;
 
 /// Why `HAProxy` could not be used.
 #[derive(Debug, thiserror::Error)]
@@ -35,6 +37,9 @@ pub enum Error {
     /// No place for its files.
     #[error("failed to write HAProxy's configuration")]
     Files(#[source] io::Error),
+    /// No ports for it.
+    #[error("failed to find free ports")]
+    Ports(#[source] io::Error),
     /// It isn't there, or may not be run.
     #[error("failed to start {HAPROXY}")]
     Spawn(#[source] io::Error),
@@ -76,6 +81,24 @@ pub struct Runtime {
 }
 
 impl Haproxy {
+    /// Starts one with so many `sources` of `slots` each on free ports, and answers with these too. It can't say which
+    /// it chose itself; so they are chosen here, and others if somebody took one of them meanwhile.
+    pub async fn start_anywhere(
+        layer: Layer,
+        sources: usize,
+        slots: usize,
+    ) -> Result<(Self, Vec<SocketAddr>), Error> {
+        let mut tries = 1;
+        loop {
+            let frontends = free_ports(sources).map_err(Error::Ports)?;
+            match Self::start(layer, &frontends, slots).await {
+                Ok(started) => return Ok((started, frontends)),
+                Err(Error::Silent(_)) if tries < PORT_TRIES => tries += 1,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
     /// Starts one with a source on each of `frontends`, of `slots` empty server slots each.
     pub async fn start(
         layer: Layer,
@@ -177,6 +200,15 @@ impl Runtime {
         };
         timeout(PATIENCE, exchange).await?
     }
+}
+
+/// Ports that were free a moment ago.
+fn free_ports(count: usize) -> io::Result<Vec<SocketAddr>> {
+    let any = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+    // All are held until the last is found, so that they differ.
+    let listeners: Vec<_> = (0..count).map(|_| TcpListener::bind(any)).collect();
+    let addresses = listeners.into_iter().map(|listener| listener?.local_addr());
+    addresses.collect()
 }
 
 /// `HAProxy` answers a change of state with an empty line and a change of address with what it changed.

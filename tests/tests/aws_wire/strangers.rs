@@ -161,7 +161,11 @@ async fn moto() -> (Child, String) {
 async fn moto_understands_what_the_sdk_sends() {
     let (_moto, url) = moto().await;
     let found = python("python").args(["-c", FIND_VPC, &url]).output();
-    let vpc = String::from_utf8(found.await.unwrap().stdout).unwrap();
+    let found = timeout(Duration::from_mins(1), found)
+        .await
+        .unwrap()
+        .unwrap();
+    let vpc = String::from_utf8(found.stdout).unwrap();
     let (fake, caller) = start().await;
     let keys = Credentials::new("AKIA0000000000000000", "secret", None, None, "tests");
     let config = fake.sdk_config(&caller).to_builder().endpoint_url(url);

@@ -22,6 +22,9 @@ use crate::lab::pool::Pool;
 use crate::lab::tally::Tally;
 use crate::lab::verdict::On;
 
+/// Longest wait for a count.
+const COUNT_PATIENCE: Duration = Duration::from_secs(10);
+
 /// A service that counts its requests and ends with all its connections when aborted.
 async fn mk_server() -> (SocketAddr, Arc<AtomicU64>, JoinHandle<()>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
@@ -47,15 +50,7 @@ async fn mk_server() -> (SocketAddr, Arc<AtomicU64>, JoinHandle<()>) {
 }
 
 async fn mk_haproxy(layer: Layer, sources: usize) -> (Haproxy, Vec<SocketAddr>) {
-    let listeners: Vec<_> = (0..sources)
-        .map(|_| StdListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap())
-        .collect();
-    let frontends: Vec<_> = listeners
-        .into_iter()
-        .map(|listener| listener.local_addr().unwrap())
-        .collect();
-    let haproxy = Haproxy::start(layer, &frontends, 4).await.unwrap();
-    (haproxy, frontends)
+    Haproxy::start_anywhere(layer, sources, 4).await.unwrap()
 }
 
 /// 400 requests/s through a balancer of `layer`: half of them over new connections, half over pooled ones.
@@ -72,16 +67,36 @@ fn mk_load(layer: Layer, frontend: SocketAddr) -> Load {
 
 async fn send(frontend: SocketAddr, at_least: u64) -> Tally {
     let load = mk_load(Layer::Requests, frontend);
-    while load.so_far().0 < at_least {
-        sleep(Duration::from_millis(5)).await;
-    }
+    let enough = async {
+        while load.so_far().0 < at_least {
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(COUNT_PATIENCE, enough).await.unwrap();
     load.finish().await
 }
 
 async fn wait_for(count: &AtomicU64, at_least: u64) {
-    while count.load(Ordering::SeqCst) < at_least {
-        sleep(Duration::from_millis(5)).await;
-    }
+    let enough = async {
+        while count.load(Ordering::SeqCst) < at_least {
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(COUNT_PATIENCE, enough).await.unwrap();
+}
+
+/// Waits until nothing was counted for half a second, and answers with the count.
+async fn wait_until_still(count: &AtomicU64) -> u64 {
+    let still = async {
+        loop {
+            let before = count.load(Ordering::SeqCst);
+            sleep(Duration::from_millis(500)).await;
+            if count.load(Ordering::SeqCst) == before {
+                return before;
+            }
+        }
+    };
+    timeout(COUNT_PATIENCE, still).await.unwrap()
 }
 
 /// How the misses of a load looked.
@@ -102,11 +117,8 @@ async fn slot_in_maintenance_gets_no_request_over_a_pooled_connection_either() {
     wait_for(&second_count, 50).await;
     runtime.remove(0, 1).await.unwrap();
     // What was under way may still arrive; HAProxy's answer means that nothing new is begun.
-    sleep(Duration::from_millis(50)).await;
-    let (at_removal, second_then) = (
-        first_count.load(Ordering::SeqCst),
-        second_count.load(Ordering::SeqCst),
-    );
+    let at_removal = wait_until_still(&first_count).await;
+    let second_then = second_count.load(Ordering::SeqCst);
     wait_for(&second_count, second_then + 100).await;
     assert_eq!(first_count.load(Ordering::SeqCst), at_removal);
     assert_eq!(load.finish().await.misses, Vec::new());
@@ -201,6 +213,15 @@ async fn refusal_is_an_error() {
         matches!(&error, Error::Refused { answer, .. } if answer == "No such server."),
         "{error}"
     );
+}
+
+#[tokio::test]
+async fn port_that_somebody_took_is_told_from_other_errors() {
+    let taken = StdListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let frontends = [taken.local_addr().unwrap()];
+    let error = Haproxy::start(Layer::Requests, &frontends, 1).await;
+    let error = error.unwrap_err();
+    assert!(matches!(&error, Error::Silent(_)), "{error}");
 }
 
 #[tokio::test]
