@@ -1,6 +1,7 @@
 //! Watches a run's pods and reads their logs, so that what they said is known before they are gone.
 
 use std::collections::BTreeSet;
+use std::mem;
 use std::net::IpAddr;
 use std::pin::pin;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -36,11 +37,19 @@ pub fn unix_ms() -> u64 {
 pub async fn follow(client: Client, namespace: String, tell: UnboundedSender<Seen>) -> Result<()> {
     let pods = Api::<Pod>::namespaced(client, &namespace);
     let mut events = pin!(watch(pods.clone(), watcher::Config::default()).default_backoff());
+    let mut roll = Roll::default();
     let mut addressed = BTreeSet::new();
     let mut terminating = BTreeSet::new();
     let mut read = BTreeSet::new();
     let mut logs = JoinSet::new();
     while let Some(event) = events.next().await {
+        for pod in event
+            .as_ref()
+            .map(|event| roll.call(event))
+            .unwrap_or_default()
+        {
+            let _ = tell.send(Seen::Gone { pod });
+        }
         match event {
             Ok(Event::Apply(pod) | Event::InitApply(pod)) => {
                 let name = pod.name_any();
@@ -62,17 +71,44 @@ pub async fn follow(client: Client, namespace: String, tell: UnboundedSender<See
                     logs.spawn(read_log(pods.clone(), name, tell.clone()));
                 }
             }
-            Ok(Event::Delete(pod)) => {
-                let _ = tell.send(Seen::Gone {
-                    pod: pod.name_any(),
-                });
-            }
             // The watch begins again by itself.
-            Ok(Event::Init | Event::InitDone) | Err(_) => {}
+            Ok(Event::Delete(_) | Event::Init | Event::InitDone) | Err(_) => {}
         }
         while logs.try_join_next().is_some() {}
     }
     bail!("failed to go on watching the pods of {namespace}")
+}
+
+/// Which pods there are, so that one that went while the watch was broken is missed.
+#[derive(Debug, Default)]
+struct Roll {
+    there: BTreeSet<String>,
+    /// Those of the list that is coming in.
+    listed: BTreeSet<String>,
+}
+
+impl Roll {
+    /// Takes note of `event` and answers with the pods that are gone.
+    fn call(&mut self, event: &Event<Pod>) -> Vec<String> {
+        match event {
+            Event::Init => self.listed.clear(),
+            Event::InitApply(pod) => {
+                self.listed.insert(pod.name_any());
+            }
+            Event::Apply(pod) => {
+                self.there.insert(pod.name_any());
+            }
+            Event::Delete(pod) => {
+                self.there.remove(&pod.name_any());
+                return vec![pod.name_any()];
+            }
+            Event::InitDone => {
+                let before = mem::replace(&mut self.there, mem::take(&mut self.listed));
+                return before.difference(&self.there).cloned().collect();
+            }
+        }
+        Vec::new()
+    }
 }
 
 fn address(pod: &Pod) -> Option<IpAddr> {
@@ -119,5 +155,36 @@ async fn read_log(pods: Api<Pod>, name: String, tell: UnboundedSender<Seen>) {
             }
         }
         sleep(LOG_PAUSE).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mk_pod(name: &str) -> Pod {
+        let mut pod = Pod::default();
+        pod.metadata.name = Some(name.to_owned());
+        pod
+    }
+
+    #[test]
+    fn pod_that_went_while_the_watch_was_broken_is_gone() {
+        let mut roll = Roll::default();
+        let mut call = |event| roll.call(&event);
+        for event in [
+            Event::Init,
+            Event::InitApply(mk_pod("a")),
+            Event::InitApply(mk_pod("b")),
+            Event::InitDone,
+            Event::Apply(mk_pod("c")),
+            Event::Apply(mk_pod("d")),
+        ] {
+            assert_eq!(call(event), Vec::<String>::new());
+        }
+        assert_eq!(call(Event::Delete(mk_pod("d"))), ["d"]);
+        assert_eq!(call(Event::Init), Vec::<String>::new());
+        call(Event::InitApply(mk_pod("b")));
+        assert_eq!(call(Event::InitDone), ["a", "c"]);
     }
 }
