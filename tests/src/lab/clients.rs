@@ -32,14 +32,15 @@ pub struct Doors<'a> {
 
 /// The clients of `cell`, with `rate` requests per second in all unless its traffic is slow.
 pub fn clients(cell: Cell, doors: &Doors<'_>, rate: f64) -> Vec<Client> {
-    let through = |purpose: &str, addresses: &[SocketAddr], pools, asks, path| Client {
-        pool: Pool::new(addresses.to_vec(), pools, random(cell, purpose)),
+    let sources: Vec<_> = doors.sources.iter().copied().enumerate().collect();
+    let sources = &sources[..];
+    let through = |purpose: &str, sources: &[(usize, SocketAddr)], pools, asks, path| Client {
+        pool: Pool::to_sources(sources.to_vec(), pools, random(cell, purpose)),
         layer: cell.balancer.layer(),
         path,
         asks,
         counts_sources: true,
     };
-    let sources = doors.sources;
     let short = |rate| through("short", sources, false, Asks::PerSecond(rate), "/");
     let pooled = |rate| through("keep-alive", sources, true, Asks::PerSecond(rate), "/");
     match cell.traffic {
@@ -77,10 +78,11 @@ pub fn clients(cell: Cell, doors: &Doors<'_>, rate: f64) -> Vec<Client> {
 }
 
 /// The source with the longest lag: the one for which neither settle nor quiet time is generous.
-fn latest(doors: &Doors<'_>) -> SocketAddr {
+fn latest(doors: &Doors<'_>) -> (usize, SocketAddr) {
     let lags = doors.lags.iter().flatten();
-    let latest = doors.sources.iter().zip(lags).max_by_key(|(_, lag)| **lag);
-    *latest.expect("a load balancer must have a source").0
+    let sources = doors.sources.iter().copied().enumerate().zip(lags);
+    let latest = sources.max_by_key(|(_, lag)| **lag);
+    latest.expect("a load balancer must have a source").0
 }
 
 #[cfg(test)]
@@ -127,13 +129,13 @@ mod tests {
     }
 
     #[test]
-    fn slow_source_is_the_latest_one() {
+    fn slow_source_is_the_latest_one_by_its_own_number() {
         let sources = [1, 2, 3].map(|port| ([127, 0, 0, 1], port).into());
         let doors = Doors {
             sources: &sources,
             lags: &[[5, 19, 7].map(Duration::from_secs)],
             service: sources[0],
         };
-        assert_eq!(latest(&doors), sources[1]);
+        assert_eq!(latest(&doors), (1, sources[1]));
     }
 }

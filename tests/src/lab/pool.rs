@@ -29,7 +29,8 @@ const LIFE_MS: std::ops::Range<u64> = 10_000..25_000;
 /// A client's connections to any of `addresses`, chosen as DNS would: at random.
 #[derive(Debug)]
 pub struct Pool {
-    addresses: Vec<SocketAddr>,
+    /// With the number of the source that each is.
+    addresses: Vec<(usize, SocketAddr)>,
     pools: bool,
     idle: Mutex<VecDeque<Connection>>,
     open: Arc<AtomicUsize>,
@@ -40,7 +41,7 @@ pub struct Pool {
 #[derive(Debug)]
 pub struct Connection {
     sender: SendRequest<Empty<Bytes>>,
-    /// Which of the client's addresses it goes to.
+    /// The number of the source that it goes to.
     pub source: usize,
     /// The pod that answered on it last; none if nothing was answered yet.
     pod: Option<String>,
@@ -60,7 +61,17 @@ impl Drop for Open {
 
 impl Pool {
     /// No connections yet. A client that doesn't pool has each closed after its first answer.
+    /// The `addresses` are sources 0, 1, ….
     pub fn new(addresses: Vec<SocketAddr>, pools: bool, random: fastrand::Rng) -> Self {
+        Self::to_sources(addresses.into_iter().enumerate().collect(), pools, random)
+    }
+
+    /// The same to sources with numbers of their own.
+    pub fn to_sources(
+        addresses: Vec<(usize, SocketAddr)>,
+        pools: bool,
+        random: fastrand::Rng,
+    ) -> Self {
         Self {
             addresses,
             pools,
@@ -121,9 +132,9 @@ impl Pool {
 
     fn choose(&self) -> (usize, SocketAddr, Duration) {
         let mut random = self.random.lock().unwrap_or_else(PoisonError::into_inner);
-        let source = random.usize(..self.addresses.len());
+        let (source, address) = self.addresses[random.usize(..self.addresses.len())];
         let life = Duration::from_millis(random.u64(LIFE_MS));
-        (source, self.addresses[source], life)
+        (source, address, life)
     }
 
     fn idle(&self) -> std::sync::MutexGuard<'_, VecDeque<Connection>> {
