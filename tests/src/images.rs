@@ -22,7 +22,7 @@ pub fn folder() -> PathBuf {
     workspace().join("target/images")
 }
 
-/// What the archives of prestop-gate's own images are made of, in a few characters: the same binaries give the same.
+/// A few characters that stand for the archives of prestop-gate's own images, and change with them.
 ///
 /// # Errors
 /// When one can't be read.

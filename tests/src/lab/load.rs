@@ -110,7 +110,7 @@ impl Load {
     pub async fn finish(mut self) -> Tally {
         self.stop.send_replace(true);
         while let Some(ended) = self.clients.join_next().await {
-            note_lost(&self.tally, ended);
+            note_lost(&self.tally, &ended);
         }
         self.tally
             .lock()
@@ -137,7 +137,7 @@ impl Sender {
                 due = ticks.tick() => due,
             };
             while let Some(ended) = waiting.try_join_next() {
-                note_lost(&self.tally, ended);
+                note_lost(&self.tally, &ended);
             }
             if waiting.len() < IN_FLIGHT {
                 waiting.spawn(self.clone().request(due));
@@ -146,7 +146,7 @@ impl Sender {
             }
         }
         while let Some(ended) = waiting.join_next().await {
-            note_lost(&self.tally, ended);
+            note_lost(&self.tally, &ended);
         }
     }
 
@@ -231,7 +231,7 @@ impl Sender {
 }
 
 /// A task that panicked counts neither an answer nor a miss.
-fn note_lost(tally: &Mutex<Tally>, ended: Result<(), JoinError>) {
+fn note_lost(tally: &Mutex<Tally>, ended: &Result<(), JoinError>) {
     if ended.is_err() {
         tally.lock().unwrap_or_else(PoisonError::into_inner).lost += 1;
     }
@@ -244,6 +244,7 @@ mod tests {
     #[tokio::test]
     async fn task_that_broke_down_is_not_forgotten() {
         let mut load = Load::start(Vec::new(), Vec::new);
+        load.clients.spawn(async {});
         load.clients.spawn(async {});
         load.clients.spawn(async { panic!("it must be noted") });
         assert_eq!(load.finish().await.lost, 1);

@@ -26,7 +26,7 @@ const ROUNDING_SECONDS: f64 = 0.01;
 pub struct Observed<'a> {
     /// What was run.
     pub cell: Cell,
-    /// What the images are made of.
+    /// Which images run, see [`images::digest`](crate::images::digest).
     pub build: &'a str,
     /// Each target group's lags.
     pub lags: &'a [Lags],

@@ -25,7 +25,7 @@ const SLEEP_MARGIN_SECONDS: f64 = 1.0;
 /// One row; the report file is an array of these.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Row {
-    /// What the images that ran are made of; unknown in reports of old.
+    /// Which images ran; unknown in reports of old.
     #[serde(default)]
     pub build: String,
     /// The load balancer.

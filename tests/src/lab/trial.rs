@@ -57,7 +57,7 @@ pub struct Settings {
     pub account: Arc<Account>,
     /// Where pictures go.
     pub pictures: PathBuf,
-    /// What the images are made of.
+    /// Which images run, see [`images::digest`](crate::images::digest).
     pub build: String,
     /// Where what happens is told.
     pub story: Story,

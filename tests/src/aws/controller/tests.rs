@@ -235,6 +235,12 @@ async fn ready_endpoints_are_registered_and_others_deregistered_first() {
         fake.health(&arn, targets([1])[0]).unwrap().state,
         "draining"
     );
+    let calls = fake.calls();
+    assert!(
+        calls
+            .iter()
+            .all(|call| call.peer == Some([127, 0, 0, 1].into()))
+    );
     let checkpoints = cluster.lock().unwrap().checkpoints.clone();
     let is_blank: Vec<bool> = checkpoints.iter().map(String::is_empty).collect();
     assert_eq!(is_blank, [true, false, true, false]);
