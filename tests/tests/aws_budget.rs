@@ -12,6 +12,7 @@ use aws_credential_types::provider::SharedCredentialsProvider;
 use futures::future::join_all;
 use tests::aws::{ACCOUNT, Caller, FakeAws, Outcome, Settings, TargetGroup};
 use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio_util::sync::CancellationToken;
 use webhook::aws::AwsTargetGroups;
 use webhook::confirmer::groups::Groups;
 use webhook::confirmer::target_group::{AskTargetGroups, GroupId, TargetGroup as Group};
@@ -56,7 +57,11 @@ fn ask(fake: &FakeAws, caller: Caller) -> Arc<dyn AskTargetGroups> {
 async fn measure(pods: usize, count: usize) -> (usize, usize) {
     let (fake, caller, names) = start(count).await;
     let groups = Groups::new(Some(ask(&fake, caller)));
-    let poller = tokio::spawn(groups.clone().run(World::default(), Metrics::new()));
+    let poller = tokio::spawn(groups.clone().run(
+        World::default(),
+        Metrics::new(),
+        CancellationToken::new(),
+    ));
     let began = Instant::now();
     let mut seconds = interval(Duration::from_secs(1));
     seconds.set_missed_tick_behavior(MissedTickBehavior::Skip);
