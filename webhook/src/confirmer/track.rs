@@ -29,7 +29,7 @@ pub struct Track {
 struct Entry {
     /// As the latest answer showed it; [`Health::NotRegistered`] where it showed nothing.
     health: Health,
-    /// Since which answer it has been [`Kind`]-like, without a break.
+    /// Since which answer it has been gone, or registered, in this way without a break.
     since: Instant,
     /// The latest answer that showed it registered.
     registered_at: Option<Instant>,
