@@ -10,6 +10,7 @@ use aws_config::retry::RetryConfig;
 use aws_sdk_elasticloadbalancingv2 as elbv2;
 use elbv2::Client;
 use elbv2::error::{DisplayErrorContext, ProvideErrorMetadata, SdkError};
+use elbv2::operation::describe_target_health::DescribeTargetHealthError;
 use elbv2::types::TargetDescription;
 use tests::aws::{ACCOUNT, Caller, FakeAws, Fault, Health, Settings, TargetGroup};
 
@@ -69,6 +70,12 @@ async fn listed(client: &Client, arn: &str) -> Vec<String> {
         .send()
         .await;
     said(&answer.unwrap())
+}
+
+/// The error of a list-all that must fail.
+async fn refused(client: &Client, arn: &str) -> SdkError<DescribeTargetHealthError> {
+    let question = client.describe_target_health().target_group_arn(arn);
+    question.send().await.unwrap_err()
 }
 
 fn said(

@@ -57,12 +57,7 @@ async fn missing_permission_names_user_and_action() {
     let arn = fake.create_target_group(mk_group("shop"));
     let client = once(&fake.sdk_config(&caller));
     fake.deny("confirmer", MAY_DESCRIBE_HEALTH);
-    let error = client
-        .describe_target_health()
-        .target_group_arn(&arn)
-        .send()
-        .await
-        .unwrap_err();
+    let error = refused(&client, &arn).await;
     assert_eq!(code(&error), "AccessDenied");
     let wanted = "User: arn:aws:iam::111122223333:user/confirmer is not authorized to perform: elasticloadbalancing:DescribeTargetHealth";
     let message = error.message().unwrap();
@@ -84,12 +79,7 @@ async fn role_of_another_account_sees_that_account_and_needs_the_external_id() {
     assert!(listed(&client, &arn).await.is_empty());
     assert_eq!(fake.calls().last().unwrap().caller, "reader");
     let client = once(&assuming(&config, &role, "guess").await);
-    let error = client
-        .describe_target_health()
-        .target_group_arn(&arn)
-        .send()
-        .await
-        .unwrap_err();
+    let error = refused(&client, &arn).await;
     let text = DisplayErrorContext(&error).to_string();
     assert!(
         text.contains("AccessDenied") && text.contains("sts:AssumeRole on resource"),
@@ -109,12 +99,7 @@ async fn temporary_credentials_expire_and_new_ones_work() {
     let client = once(&assuming(&config, &role, "secret").await);
     assert!(listed(&client, &arn).await.is_empty());
     fake.expire_credentials("reader");
-    let error = client
-        .describe_target_health()
-        .target_group_arn(&arn)
-        .send()
-        .await
-        .unwrap_err();
+    let error = refused(&client, &arn).await;
     assert_eq!(code(&error), "ExpiredToken");
     let client = once(&assuming(&config, &role, "secret").await);
     assert!(listed(&client, &arn).await.is_empty());

@@ -68,12 +68,7 @@ async fn every_fault_looks_to_the_sdk_like_the_real_one() {
         (Effect::ExpiredToken, "ExpiredToken"),
     ] {
         fake.inject(mk_fault(effect, Lasting::Calls(1)));
-        let error = client
-            .describe_target_health()
-            .target_group_arn(&arn)
-            .send()
-            .await
-            .unwrap_err();
+        let error = refused(&client, &arn).await;
         assert_eq!(code(&error), wanted, "{effect:?}");
         assert_eq!(
             fake.calls().last().unwrap().outcome,
@@ -83,12 +78,7 @@ async fn every_fault_looks_to_the_sdk_like_the_real_one() {
     }
     for effect in [Effect::Malformed, Effect::Truncated, Effect::Reset] {
         fake.inject(mk_fault(effect, Lasting::Calls(1)));
-        let error = client
-            .describe_target_health()
-            .target_group_arn(&arn)
-            .send()
-            .await
-            .unwrap_err();
+        let error = refused(&client, &arn).await;
         let is_alike = match effect {
             // The SDK takes an answer that it can't parse for an error of the service, without a code.
             Effect::Malformed => code(&error).is_empty() && error.as_service_error().is_some(),
@@ -152,12 +142,7 @@ async fn fault_strikes_one_caller_and_one_operation_only() {
             .is_empty()
     );
     let client = once(&fake.sdk_config(&other));
-    client
-        .describe_target_health()
-        .target_group_arn(&arn)
-        .send()
-        .await
-        .unwrap_err();
+    refused(&client, &arn).await;
     client
         .describe_target_groups()
         .target_group_arns(&arn)
@@ -174,12 +159,7 @@ async fn region_can_go_dark_and_come_back_with_what_it_knew() {
     let client = once(&fake.sdk_config(&caller));
     assert_eq!(listed(&client, &arn).await, ["10.0.0.1:80 healthy"]);
     fake.go_dark().await;
-    let error = client
-        .describe_target_health()
-        .target_group_arn(&arn)
-        .send()
-        .await
-        .unwrap_err();
+    let error = refused(&client, &arn).await;
     assert!(
         matches!(error, SdkError::DispatchFailure(_)),
         "{}",
