@@ -117,7 +117,7 @@ pub fn weigh(
     let last_new =
         inbound.and_then(|inbound| heard.filter_map(|a| inbound.last_new(&a.quiet)).min());
     let decision = decide(&Facts {
-        attachments: seen.synced_at.map(|_| attachments.clone()),
+        attachments: seen.synced_at.map(|_| attachments.as_slice()),
         synced_for: seen.synced_at.map_or(Duration::ZERO, |at| at.elapsed()),
         settle: settles.service.settle,
         inbound,
