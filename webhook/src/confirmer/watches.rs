@@ -21,9 +21,9 @@ use super::budget::Deletion;
 use super::endpoints::{Endpoints, Sender};
 use super::sender::SenderSeen;
 use super::services::Services;
-use crate::inject::{SlowSelector, SlowSelectors};
 
 mod run;
+mod slow;
 
 pub use self::run::run;
 
@@ -180,32 +180,6 @@ impl World {
         self.lock().notify(uid);
     }
 
-    /// What something slow sends to: target groups of NLBs, and controllers that can't be asked.
-    pub fn slow_selectors(&self) -> SlowSelectors {
-        let inner = self.lock();
-        let selectors = inner
-            .services
-            .selectors()
-            .filter_map(|(service, selector)| {
-                Some(SlowSelector {
-                    namespace: service.namespace.clone(),
-                    selector: selector.clone(),
-                    because: inner.slow_because(service)?,
-                })
-            });
-        let slow = SlowSelectors::new(selectors);
-        let blind: Vec<_> = Source::OPTIONAL
-            .into_iter()
-            .filter(|source| inner.progress.get(source) == Some(&Progress::Forbidden))
-            .map(Source::resource)
-            .collect();
-        if blind.is_empty() {
-            slow
-        } else {
-            slow.incomplete(&format!("{} can't be watched", blind.join(", ")))
-        }
-    }
-
     /// Marks a change whenever something is heard of the pod; level-triggered, so that none is missed.
     pub fn subscribe(&self, uid: &str) -> level::Receiver<()> {
         self.lock()
@@ -358,29 +332,6 @@ impl Inner {
             self.note(source, Progress::Listed, now);
         }
         self.references.send_replace(());
-    }
-
-    /// Why a Service's pods leave their load balancer slowly, if they do.
-    fn slow_because(&self, service: &Sender) -> Option<String> {
-        let Sender { namespace, name } = service;
-        let of_service = self.services.family(service);
-        if let Some((binding, family)) = self.bindings.slow(service, of_service) {
-            return Some(match family {
-                Some(_) => format!(
-                    "Service {namespace}/{name} is behind an NLB (TargetGroupBinding {binding})"
-                ),
-                None => format!(
-                    "Service {namespace}/{name} may be behind an NLB (TargetGroupBinding {binding} names no protocol)"
-                ),
-            });
-        }
-        if self.services.asks_for_nlb_to_pods(service) {
-            return Some(format!("Service {namespace}/{name} asks for an NLB"));
-        }
-        let unknown = self.services.unknown_controller(service)?;
-        Some(format!(
-            "Service {namespace}/{name} is behind a controller that can't be asked ({unknown})"
-        ))
     }
 
     fn bindings_forbidden(&self) -> Option<String> {

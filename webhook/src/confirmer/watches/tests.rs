@@ -16,6 +16,7 @@ use tokio::time::sleep;
 
 use super::*;
 use crate::confirmer::target_group::Family;
+use crate::inject::{SlowSelector, SlowSelectors};
 use crate::readiness::Readiness;
 
 const CONTROLLER: &str = "/apis/elbv2.k8s.aws/v1beta1";
